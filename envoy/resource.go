@@ -4,6 +4,7 @@
 package envoy
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -58,6 +59,11 @@ func TypeOf(url string) (Type, bool) {
 type Name struct {
 	Type Type
 	Name string
+}
+
+// Compare orders Names by type, then name.
+func (n Name) Compare(o Name) int {
+	return cmp.Or(cmp.Compare(n.Type, o.Type), cmp.Compare(n.Name, o.Name))
 }
 
 // Resource is one xDS resource, encoded once and shared by every stream.

@@ -1,0 +1,47 @@
+package translator
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"fairway/translator/model"
+)
+
+// rebuildDefaultBackend resolves the global default backend and, if it changed,
+// marks every host: each one ends in it.
+func (p *pass) rebuildDefaultBackend() {
+	old := p.t.defaults
+	f := newFragment(model.Ref{Name: "default backend"})
+	if ref := p.t.config.DefaultBackend; ref != (model.Ref{}) {
+		if port := firstPort(p.src.Service(ref)); port != 0 {
+			f.targets[clusterKey{service: ref, port: port}] = struct{}{}
+		}
+	}
+	p.t.defaults = f
+	p.use(old, f)
+	for name := range p.t.hosts {
+		p.hosts[name] = struct{}{}
+	}
+}
+
+// globalFallback is what takes a path that nothing else takes.
+func (p *pass) globalFallback() target {
+	for k := range p.t.defaults.targets {
+		return target{cluster: k.name()}
+	}
+	if p.t.config.DefaultBackend != (model.Ref{}) {
+		return target{status: 503}
+	}
+	return target{status: 404}
+}
+
+func firstPort(svc *corev1.Service) int32 {
+	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName {
+		return 0
+	}
+	for _, sp := range svc.Spec.Ports {
+		if sp.Protocol == "" || sp.Protocol == corev1.ProtocolTCP {
+			return sp.Port
+		}
+	}
+	return 0
+}

@@ -1,0 +1,253 @@
+package translator
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"fairway/translator/model"
+)
+
+// catchAll is the host of rules without one, and of everything that no other
+// host takes.
+const catchAll = "*"
+
+// acmePath is where certificate authorities look for challenges over plain
+// HTTP: no-tls-redirect-locations of ingress-nginx.
+const acmePath = "/.well-known/acme-challenge"
+
+// fragment is all that one Ingress asks for, in Fairway's own terms. It is
+// immutable once built.
+type fragment struct {
+	ref     model.Ref
+	created time.Time
+	served  bool
+	claims  map[string]*claim    // by host
+	names   map[string]model.Ref // server name → Secret with a usable certificate
+	targets map[clusterKey]struct{}
+	uses    []model.Ref // every object that was looked at
+	secrets []model.Ref // Secrets that spec.tls names
+	reports []model.Report
+}
+
+// claim is what one Ingress asks for on one host.
+type claim struct {
+	from     *fragment
+	routes   []route
+	fallback *target // defaultBackend, for what no path takes
+	tls      bool    // the Ingress has TLS, so plain HTTP is redirected
+	only     bool    // the Ingress has a default backend and no rules
+}
+
+type route struct {
+	key    pathKey
+	target *target // nil: the host's fallback
+	field  string
+}
+
+// compareAge orders Ingresses: the older one wins a conflict.
+func (f *fragment) compareAge(o *fragment) int {
+	return cmp.Or(f.created.Compare(o.created), f.ref.Compare(o.ref))
+}
+
+type fragmentBuilder struct {
+	*fragment
+	config       *Config
+	src          model.Source
+	certificates func(model.Ref) *certificate
+}
+
+// buildFragment reads one Ingress; nil stands for one that does not exist. An
+// Ingress that makes the reader panic is not served and says so.
+func buildFragment(ref model.Ref, c *Config, src model.Source, certificates func(model.Ref) *certificate) (f *fragment) {
+	f = newFragment(ref)
+	ing := src.Ingress(ref)
+	if ing == nil {
+		return f
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			f = newFragment(ref)
+			f.served = true
+			f.reports = []model.Report{{Object: ref, Reason: "InternalError", Severity: model.Error,
+				Message: fmt.Sprintf("Fairway failed on this Ingress and leaves it out; please report this: %v at %s", r, panicSite())}}
+		}
+	}()
+	f.created = ing.CreationTimestamp.Time
+	b := &fragmentBuilder{fragment: f, config: c, src: src, certificates: certificates}
+	b.read(ing)
+	slices.SortFunc(f.reports, model.Report.Compare)
+	slices.SortFunc(f.uses, model.Ref.Compare)
+	f.uses = slices.Compact(f.uses)
+	return f
+}
+
+func newFragment(ref model.Ref) *fragment {
+	return &fragment{ref: ref, claims: map[string]*claim{}, names: map[string]model.Ref{}, targets: map[clusterKey]struct{}{}}
+}
+
+// panicSite returns the function that panicked: enough for a report to its
+// owner, without the addresses of a full trace.
+func panicSite() string {
+	for _, line := range strings.Split(string(debug.Stack()), "\n") {
+		if name, _, ok := strings.Cut(line, "("); ok && strings.HasPrefix(name, "fairway/") && !strings.Contains(name, "buildFragment.func") && !strings.Contains(name, "panicSite") {
+			return name
+		}
+	}
+	return "an unknown place"
+}
+
+func (b *fragmentBuilder) refer(ref model.Ref) { b.uses = append(b.uses, ref) }
+
+func (b *fragmentBuilder) report(reason string, s model.Severity, field, format string, args ...any) {
+	b.reports = append(b.reports, model.Report{Object: b.ref, Reason: reason, Severity: s, Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+func (b *fragmentBuilder) cluster(k clusterKey) target {
+	b.targets[k] = struct{}{}
+	return target{cluster: k.name()}
+}
+
+func (b *fragmentBuilder) read(ing *networkingv1.Ingress) {
+	if b.served = b.ours(ing); !b.served {
+		return
+	}
+	if ing.Spec.DefaultBackend != nil && b.config.DisableCatchAll {
+		b.served = false
+		b.report("CatchAllDisabled", model.Error, "spec.defaultBackend", "Ingresses with a default backend are not served here: remove it")
+		return
+	}
+	for i, rule := range ing.Spec.Rules {
+		b.rule(ing, i, rule)
+	}
+	b.defaultBackend(ing)
+	b.tls(ing)
+}
+
+var hostName = regexp.MustCompile(`^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+
+func (b *fragmentBuilder) rule(ing *networkingv1.Ingress, i int, rule networkingv1.IngressRule) {
+	field := fmt.Sprintf("spec.rules[%d]", i)
+	name := strings.ToLower(rule.Host)
+	if name == "" {
+		name = catchAll
+	} else if !hostName.MatchString(name) || len(name) > 253 {
+		b.report("InvalidHost", model.Error, field+".host", "host %q is not a DNS name, nor one with a single * as its first label: the rule is left out", rule.Host)
+		return
+	}
+	c := b.claim(name)
+	if rule.HTTP == nil {
+		return
+	}
+	for j, p := range rule.HTTP.Paths {
+		b.path(ing, c, fmt.Sprintf("%s.http.paths[%d]", field, j), p)
+	}
+}
+
+func (b *fragmentBuilder) claim(host string) *claim {
+	if b.claims[host] == nil {
+		b.claims[host] = &claim{from: b.fragment}
+	}
+	return b.claims[host]
+}
+
+func (b *fragmentBuilder) path(ing *networkingv1.Ingress, c *claim, field string, p networkingv1.HTTPIngressPath) {
+	key, err := readPath(p)
+	if err != nil {
+		b.report("InvalidPath", model.Error, field+".path", "%v: the path is left out", err)
+		return
+	}
+	r := route{key: key, field: field}
+	if p.Backend.Service != nil {
+		t := b.backend(ing.Namespace, field+".backend.service", p.Backend.Service)
+		r.target = &t
+	} else {
+		b.report("ResourceBackend", model.Error, field+".backend.resource", "backends other than Services are not supported: the path goes to the default backend")
+	}
+	c.routes = append(c.routes, r)
+}
+
+// defaultBackend gives the Ingress's default backend to its own hosts and
+// claims everything that no host takes.
+func (b *fragmentBuilder) defaultBackend(ing *networkingv1.Ingress) {
+	be := ing.Spec.DefaultBackend
+	if be == nil {
+		return
+	}
+	if be.Service == nil {
+		b.report("ResourceBackend", model.Error, "spec.defaultBackend.resource", "backends other than Services are not supported: the default backend answers 404")
+		return
+	}
+	t := b.backend(ing.Namespace, "spec.defaultBackend.service", be.Service)
+	b.claim(catchAll).only = len(ing.Spec.Rules) == 0
+	for _, c := range b.claims {
+		c.fallback = &t
+	}
+}
+
+// tls reads spec.tls: which server names get which certificate. The hosts of an
+// Ingress with TLS are redirected from plain HTTP even if the certificate is
+// not there yet.
+func (b *fragmentBuilder) tls(ing *networkingv1.Ingress) {
+	for i, entry := range ing.Spec.TLS {
+		b.tlsEntry(ing, fmt.Sprintf("spec.tls[%d]", i), entry)
+	}
+	if len(ing.Spec.TLS) == 0 {
+		return
+	}
+	for host, c := range b.claims {
+		c.tls = host != catchAll
+	}
+}
+
+func (b *fragmentBuilder) tlsEntry(ing *networkingv1.Ingress, field string, entry networkingv1.IngressTLS) {
+	if entry.SecretName == "" {
+		return // the default certificate is meant
+	}
+	ref := model.Ref{Kind: model.Secret, Namespace: ing.Namespace, Name: entry.SecretName}
+	b.refer(ref)
+	b.secrets = append(b.secrets, ref)
+	cert := b.certificates(ref)
+	if cert.problem != nil {
+		b.report(cert.problem.reason, model.Error, field+".secretName", "%s: its hosts get the default certificate", cert.problem.message)
+		return
+	}
+	for _, w := range cert.warnings {
+		b.report(w.reason, model.Warning, field+".secretName", "%s", w.message)
+	}
+	for _, name := range b.serverNames(entry, cert) {
+		if _, taken := b.names[name]; !taken {
+			b.names[name] = ref
+		}
+	}
+}
+
+// serverNames returns the names that a TLS entry gives its certificate to: the
+// hosts it lists, as far as the Ingress has rules for them or takes all hosts;
+// without a list, the Ingress's hosts that the certificate covers.
+func (b *fragmentBuilder) serverNames(entry networkingv1.IngressTLS, cert *certificate) []string {
+	var out []string
+	for _, h := range entry.Hosts {
+		h = strings.ToLower(h)
+		if hostName.MatchString(h) && (b.claims[catchAll] != nil || b.claims[h] != nil) {
+			out = append(out, h)
+		}
+	}
+	for host := range b.claims {
+		listed := len(entry.Hosts) == 0 && cert.covers(host)
+		if _, parent, ok := strings.Cut(host, "."); ok && slices.Contains(entry.Hosts, "*."+parent) {
+			listed = true
+		}
+		if listed && host != catchAll {
+			out = append(out, host)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

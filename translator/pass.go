@@ -1,0 +1,139 @@
+package translator
+
+import (
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"fairway/envoy"
+	"fairway/translator/model"
+)
+
+// pass is one Apply: what it has found to be affected so far, and its result.
+type pass struct {
+	t      *Translator
+	src    model.Source
+	result Result
+
+	hosts     map[string]struct{}
+	clusters  map[string]struct{}
+	tables    map[string]struct{}
+	touched   map[model.Ref]struct{} // Ingresses whose verdict may have changed
+	secrets   map[model.Ref]struct{} // Secrets that were dirty
+	listeners bool                   // the server names, or what they point at, changed
+	follow    bool                   // some Ingress's list of Secrets may have changed
+}
+
+func newPass(t *Translator, src model.Source) *pass {
+	return &pass{
+		t: t, src: src,
+		hosts: map[string]struct{}{}, clusters: map[string]struct{}{}, tables: map[string]struct{}{},
+		touched: map[model.Ref]struct{}{}, secrets: map[model.Ref]struct{}{},
+	}
+}
+
+// config rebuilds the fragments that the config lane affects.
+func (p *pass) config(d model.Dirty) {
+	ingresses := map[model.Ref]struct{}{}
+	for ref := range d.Config {
+		if ref.Kind == model.Ingress {
+			ingresses[ref] = struct{}{}
+		}
+		maps.Copy(ingresses, p.t.references.users[ref])
+		p.dependents(ref)
+	}
+	for _, ref := range slices.SortedFunc(maps.Keys(ingresses), model.Ref.Compare) {
+		p.rebuildFragment(ref)
+	}
+}
+
+// dependents marks what depends on an object other than through a fragment.
+func (p *pass) dependents(ref model.Ref) {
+	switch ref.Kind {
+	case model.Service:
+		for name := range p.t.byService[ref] {
+			p.clusters[name] = struct{}{}
+		}
+		if ref == p.t.config.DefaultBackend {
+			p.rebuildDefaultBackend()
+		}
+	case model.Secret:
+		p.secrets[ref] = struct{}{}
+		p.listeners = p.listeners || ref == p.t.config.DefaultCertificate
+	}
+}
+
+func (p *pass) rebuildFragment(ref model.Ref) {
+	t := p.t
+	f := buildFragment(ref, &t.config, p.src, func(s model.Ref) *certificate { return t.certificate(p.src, s) })
+	old := t.fragments[ref]
+	p.touched[ref] = struct{}{}
+	p.follow = p.follow || old != nil && len(old.secrets) > 0 || len(f.secrets) > 0
+	t.references.set(ref, f.uses)
+	p.claim(old, f)
+	p.use(old, f)
+	p.name(old, f)
+	if p.src.Ingress(ref) == nil {
+		delete(t.fragments, ref)
+	} else {
+		t.fragments[ref] = f
+	}
+}
+
+// encode validates, encodes and publishes a resource of a cluster. What Envoy
+// would refuse is withdrawn, so that it harms nobody else, and its users are
+// told.
+func (p *pass) encode(c *cluster, typ envoy.Type, m proto.Message) {
+	name := c.key.name()
+	r, err := envoy.Encode(typ, name, m, c.key.service.String())
+	if err != nil {
+		c.problem = err.Error()
+		maps.Copy(p.touched, c.users)
+		p.withdraw(envoy.Name{Type: typ, Name: name})
+		return
+	}
+	p.publish(r)
+}
+
+// conclude writes the verdicts of the touched Ingresses, and the list of
+// Secrets to follow.
+func (p *pass) conclude() {
+	for _, ref := range slices.SortedFunc(maps.Keys(p.touched), model.Ref.Compare) {
+		v := p.verdict(ref)
+		last, known := p.t.verdicts[ref]
+		if p.t.fragments[ref] == nil {
+			delete(p.t.verdicts, ref)
+		} else {
+			p.t.verdicts[ref] = v
+		}
+		if !known && p.t.fragments[ref] == nil || known && last.Served == v.Served && slices.Equal(last.Reports, v.Reports) {
+			continue
+		}
+		p.result.Verdicts = append(p.result.Verdicts, v)
+	}
+	if p.follow {
+		p.updateReferences()
+	}
+}
+
+func (p *pass) verdict(ref model.Ref) model.Verdict {
+	v := model.Verdict{Ingress: ref}
+	f := p.t.fragments[ref]
+	if f == nil {
+		return v
+	}
+	v.Served = f.served
+	v.Reports = slices.Clone(f.reports)
+	for name := range f.claims {
+		v.Reports = append(v.Reports, p.t.hosts[name].conflicts[ref]...)
+	}
+	for k := range f.targets {
+		if problem := p.t.clusters[k.name()].problem; problem != "" {
+			v.Reports = append(v.Reports, model.Report{Object: ref, Reason: "InternalError", Severity: model.Error,
+				Message: "Envoy would refuse what Fairway made of " + k.service.String() + "; please report this: " + problem})
+		}
+	}
+	slices.SortFunc(v.Reports, model.Report.Compare)
+	return v
+}
