@@ -26,9 +26,8 @@ func accessLog() *accesslogv3.AccessLog {
 		Name: "envoy.access_loggers.stdout",
 		ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: mustAny(&streamv3.StdoutAccessLog{
 			AccessLogFormat: &streamv3.StdoutAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
-				Format:            &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: format},
-				OmitEmptyValues:   true,
-				JsonFormatOptions: &corev3.JsonFormatOptions{SortProperties: true},
+				Format:          &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: format},
+				OmitEmptyValues: true,
 			}},
 		})},
 	}

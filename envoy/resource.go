@@ -45,6 +45,9 @@ func (t Type) URL() string { return typeURLs[t] }
 // String returns the short name that logs, metrics and the command line use.
 func (t Type) String() string { return typeNames[t] }
 
+// MarshalText writes the short name into JSON.
+func (t Type) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
 // TypeOf returns the Type with the given URL.
 func TypeOf(url string) (Type, bool) {
 	for t, u := range typeURLs {

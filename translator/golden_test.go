@@ -2,7 +2,6 @@ package translator
 
 import (
 	"bytes"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -16,7 +15,6 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"sigs.k8s.io/yaml"
@@ -123,7 +121,11 @@ func renderResources(t *testing.T, resources []*envoy.Resource, all bool) []byte
 		if !all && !shorten(m) {
 			continue
 		}
-		fmt.Fprintf(&b, "--- # %s %s\n%s", r.Type, r.Name, toYAML(t, m))
+		text, err := envoy.RenderYAML(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "--- # %s %s\n%s", r.Type, r.Name, text)
 	}
 	return b.Bytes()
 }
@@ -168,22 +170,4 @@ func shorten(m proto.Message) bool {
 		}
 	}
 	return true
-}
-
-// toYAML renders a message with sorted keys; protojson varies on purpose.
-func toYAML(t *testing.T, m proto.Message) []byte {
-	t.Helper()
-	raw, err := protojson.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var v any
-	if err := json.Unmarshal(raw, &v); err != nil {
-		t.Fatal(err)
-	}
-	out, err := yaml.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
 }
