@@ -20,7 +20,7 @@ func Command() *cobra.Command {
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
 	}
-	root.AddCommand(serveCommand(), bootstrapCommand(), translateCommand(), versionCommand())
+	root.AddCommand(serveCommand(), bootstrapCommand(), translateCommand(), certsCommand(), versionCommand())
 	return root
 }
 
