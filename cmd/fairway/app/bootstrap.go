@@ -34,8 +34,11 @@ is written to the folder of -o and not to standard output.`,
 			} else if o.XDSTLSDir != "" {
 				return fmt.Errorf("a bootstrap with TLS consists of several files: say with -o where to write them")
 			}
-			if (o.AdminSocket == "") == (o.AdminAddress == "") {
+			if o.AdminSocket != "" && o.AdminAddress != "" {
 				return fmt.Errorf("give either --admin-socket or --admin-address")
+			}
+			if o.AdminSocket == "" && o.AdminAddress == "" {
+				o.AdminSocket = filepath.Join(o.Dir, "admin.sock")
 			}
 			files, err := envoy.Bootstrap(o)
 			if err != nil {
@@ -53,7 +56,7 @@ is written to the folder of -o and not to standard output.`,
 	f.StringVar(&o.NodeCluster, "node-cluster", "fairway", "name of the fleet")
 	f.StringVar(&o.XDSAddress, "xds-address", "", "HOST:PORT of the control plane (required)")
 	f.StringVar(&o.XDSTLSDir, "xds-tls-dir", "", "directory with tls.crt, tls.key and ca.crt for the control plane; plaintext without it")
-	f.StringVar(&o.AdminSocket, "admin-socket", "", "path of the unix socket of Envoy's admin interface")
+	f.StringVar(&o.AdminSocket, "admin-socket", "", "path of the unix socket of Envoy's admin interface; by default admin.sock beside the output")
 	f.StringVar(&o.AdminAddress, "admin-address", "", "HOST:PORT of Envoy's admin interface, for development")
 	f.StringVar(&o.StatsAddress, "stats-address", "", "HOST:PORT that answers /ready and /stats/prometheus")
 	f.StringVarP(&output, "output", "o", "", "file to write; standard output without it")

@@ -1,0 +1,5 @@
+package rig
+
+import "testing"
+
+func TestMain(m *testing.M) { Main(m) }
