@@ -18,7 +18,6 @@ func Command() *cobra.Command {
 		Short:         "An Ingress controller that drives Envoy over xDS",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
 	}
 	root.AddCommand(serveCommand(), bootstrapCommand(), translateCommand(), certsCommand(), versionCommand())
 	return root

@@ -1,0 +1,55 @@
+# Fairway needs Go, make, a C compiler for the race detector, and Python 3 with
+# pip for Envoy's binary. Everything else is built from pinned sources.
+
+CACHE   := $(CURDIR)/.cache/bin
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+TESTED  := envoy grpcurl etcd kube-apiserver kubectl
+PACKAGES ?= ./...
+
+# What the tests find real programs by. A value that is set already wins.
+WITH_TOOLS = KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$(CACHE)}" ENVOY="$${ENVOY:-$(CACHE)/envoy}"
+SAY        = @printf '== %s\n'
+
+.DEFAULT_GOAL := help
+.PHONY: help build tools test lint bench golden demo lab clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## Build bin/fairway
+	go build -trimpath -ldflags "-s -w -X fairway/cmd/fairway/app.Version=$(VERSION)" -o bin/fairway ./cmd/fairway
+
+tools: ## Install what the tests run into .cache/bin (up to 10 minutes, once)
+	@go run ./test/tools -dir "$(CACHE)" $(TESTED)
+
+test: tools ## Run every test, against the real parts (PACKAGES=./xds/... for some)
+	$(SAY) "go vet: compiles everything, the first time 2 to 4 minutes"
+	@go vet $(PACKAGES)
+	$(SAY) "go test with the race detector"
+	@$(WITH_TOOLS) go test -race -shuffle=on -p 2 -timeout 30m $(PACKAGES)
+
+lint: ## Check the style
+	@go run ./test/tools -dir "$(CACHE)" golangci-lint
+	$(SAY) "gofmt"
+	@unformatted="$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go'))"; \
+	if [ -n "$$unformatted" ]; then printf 'not formatted:\n%s\n' "$$unformatted"; exit 1; fi
+	$(SAY) "go vet"
+	@go vet ./...
+	$(SAY) "golangci-lint, the first time 2 minutes"
+	@"$(CACHE)/golangci-lint" run ./...
+
+bench: tools ## Run the benchmarks (PACKAGES=./xds/... for some)
+	@$(WITH_TOOLS) go test -run '^$$' -bench . -benchmem -timeout 60m $(PACKAGES)
+
+golden: ## Rewrite the translator's expected outputs
+	go test ./translator -update
+
+demo: build ## Show the main job without a cluster (ONCE=1 ends after the tour)
+	@go run ./test/tools -dir "$(CACHE)" envoy grpcurl
+	@$(WITH_TOOLS) ONCE="$(ONCE)" go run ./test/demo
+
+lab: tools ## Start an API server, Fairway and Envoy for work by hand
+	@$(WITH_TOOLS) go run ./test/lab
+
+clean: ## Remove everything that make has built
+	rm -rf bin .cache
