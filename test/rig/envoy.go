@@ -19,15 +19,17 @@ import (
 )
 
 // EnvoyOptions describe an Envoy. Exactly one of Bootstrap and BootstrapFile is
-// needed. The rig puts the admin interface on a socket of its own, whatever the
-// bootstrap says.
+// needed.
 type EnvoyOptions struct {
 	Name          string // in logs; default "envoy"
 	Bootstrap     []byte // YAML or JSON
 	BootstrapFile string
-	Flags         []string // appended
-	LogLevel      string   // default "info"
-	NoWait        bool     // do not wait until it is ready
+	// AdminSocket is the path of the admin socket that the bootstrap names.
+	// Without it the rig makes one, whatever the bootstrap says.
+	AdminSocket string
+	Flags       []string // appended
+	LogLevel    string   // default "info"
+	NoWait      bool     // do not wait until it is ready
 	// Node runs the Envoy in a network namespace of its own, as on another
 	// machine, so that several can bind the same ports.
 	Node *Node
@@ -55,17 +57,13 @@ func StartEnvoy(t T, o EnvoyOptions) *Envoy {
 	if o.LogLevel == "" {
 		o.LogLevel = "info"
 	}
-	// The path of a unix socket has at most 107 bytes; a test's folder may be
-	// longer.
-	dir, err := os.MkdirTemp("", "envoy-")
-	if err != nil {
-		t.Fatalf("temporary folder: %v", err)
+	e := &Envoy{AdminSocket: o.AdminSocket, IP: "127.0.0.1"}
+	if e.AdminSocket == "" {
+		e.AdminSocket = socketPath(t)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	e := &Envoy{AdminSocket: filepath.Join(dir, "admin.sock"), IP: "127.0.0.1"}
 	e.admin = adminClient(e.AdminSocket)
 	t.Cleanup(e.admin.CloseIdleConnections)
-	e.process = newProcess(t, o.Name, Program(t, "envoy"), e.arguments(t, dir, o)...)
+	e.process = newProcess(t, o.Name, Program(t, "envoy"), e.arguments(t, o)...)
 	if o.Node != nil {
 		e.IP, e.process.inside = o.Node.IP, o.Node.netns
 	}
@@ -78,18 +76,32 @@ func StartEnvoy(t T, o EnvoyOptions) *Envoy {
 	return e
 }
 
-func (e *Envoy) arguments(t T, dir string, o EnvoyOptions) []string {
+// socketPath returns a path for a unix socket. Its length is limited to 107
+// bytes, which a test's own folder may exceed.
+func socketPath(t T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "envoy-")
+	if err != nil {
+		t.Fatalf("temporary folder: %v", err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return filepath.Join(dir, "admin.sock")
+}
+
+func (e *Envoy) arguments(t T, o EnvoyOptions) []string {
 	t.Helper()
 	file := o.BootstrapFile
 	if file == "" {
-		file = filepath.Join(dir, "bootstrap.yaml")
+		file = filepath.Join(t.TempDir(), "bootstrap.yaml")
 		if err := os.WriteFile(file, o.Bootstrap, 0o600); err != nil {
 			t.Fatalf("write bootstrap: %v", err)
 		}
 	}
-	admin := fmt.Sprintf(`{"admin":{"address":{"pipe":{"path":%q}}}}`, e.AdminSocket)
-	args := []string{"--config-path", file, "--config-yaml", admin,
-		"--concurrency", "1", "--disable-hot-restart", "--log-level", o.LogLevel}
+	args := []string{"--config-path", file, "--concurrency", "1", "--disable-hot-restart", "--log-level", o.LogLevel}
+	if o.AdminSocket == "" {
+		// Merged into the file's content.
+		args = append(args, "--config-yaml", fmt.Sprintf(`{"admin":{"address":{"pipe":{"path":%q}}}}`, e.AdminSocket))
+	}
 	if o.LogLevel == "info" {
 		// At this level the component lists every extension when it starts.
 		args = append(args, "--component-log-level", "main:warn")

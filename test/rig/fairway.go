@@ -215,7 +215,11 @@ func (f *Fairway) StartEnvoy(t T, nodeID string, o EnvoyOptions, flags ...string
 		o.Name = "envoy-" + nodeID
 	}
 	if o.Bootstrap == nil && o.BootstrapFile == "" {
-		o.Bootstrap = f.Bootstrap(t, nodeID, flags...)
+		// Fairway's own readiness listener leads to the socket that it was told.
+		if o.AdminSocket == "" {
+			o.AdminSocket = socketPath(t)
+		}
+		o.Bootstrap = f.Bootstrap(t, nodeID, append([]string{"--admin-socket=" + o.AdminSocket}, flags...)...)
 	}
 	return StartEnvoy(t, o)
 }

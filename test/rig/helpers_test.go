@@ -1,9 +1,11 @@
 package rig
 
 import (
+	"bytes"
 	"crypto/tls"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -50,4 +52,22 @@ func (l *Load) failed(kinds ...string) error {
 		}
 	}
 	return nil
+}
+
+// syncBuffer is a buffer that one goroutine writes while another reads.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }

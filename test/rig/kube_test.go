@@ -16,6 +16,8 @@ func TestKube(t *testing.T) {
 	k := StartKube(t, KubeOptions{AuditLog: true})
 	t.Run("Apply", func(t *testing.T) { testApply(t, k) })
 	t.Run("Users", func(t *testing.T) { testUsers(t, k) })
+	t.Run("Proxy", func(t *testing.T) { testProxy(t, k) })
+	t.Run("Fairway", func(t *testing.T) { testFairway(t, k) })
 	t.Run("Restart", func(t *testing.T) { testRestart(t, k) })
 }
 

@@ -116,7 +116,7 @@ func namespaceAttributes(uid, gid int) *syscall.SysProcAttr {
 
 func explain(err error) error {
 	if os.Getuid() == 0 {
-		return fmt.Errorf("%w (root needs the capability CAP_SYS_ADMIN for it)", err)
+		return fmt.Errorf("%w (root needs the capability CAP_SYS_ADMIN and room under the sysctl user.max_net_namespaces)", err)
 	}
 	return fmt.Errorf("%w (this system does not allow unprivileged user namespaces: "+
 		"run the tests as root, or allow them by the sysctls user.max_user_namespaces, "+

@@ -7,8 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// PodPort is the port on which backends listen unless told otherwise.
-const PodPort = 8080
+// PodPort is the port on which backends listen unless told otherwise. It is
+// none that Envoy takes on all addresses.
+const PodPort = 9376
 
 // ServicePort returns a port of a Service whose pods listen on PodPort. A
 // Service with one port may leave its name empty.
