@@ -1,11 +1,15 @@
 package envoy
 
 import (
+	"net"
+	"strings"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	commondnsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/common/dns/v3"
+	dnsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/dns/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -46,17 +50,31 @@ func EDSCluster(name string, up Upstream) *clusterv3.Cluster {
 // name resolves to. It has no load assignment resource.
 func DNSCluster(name string, up Upstream, host string, port uint32) *clusterv3.Cluster {
 	c := cluster(name, up)
-	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
-	c.RespectDnsTtl = true
+	c.ClusterDiscoveryType = &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
+		Name: "envoy.clusters.dns",
+		TypedConfig: mustAny(&dnsv3.DnsCluster{
+			RespectDnsTtl:   true,
+			DnsLookupFamily: commondnsv3.DnsLookupFamily_V4_PREFERRED,
+		}),
+	}}
 	c.WaitForWarmOnInit = wrapperspb.Bool(false)
 	c.LoadAssignment = &endpointv3.ClusterLoadAssignment{
 		ClusterName: name,
 		Endpoints:   []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{lbEndpoint(host, port)}}},
 	}
 	if up.TLS {
-		c.TransportSocket = upstreamTLS(up, host)
+		c.TransportSocket = upstreamTLS(up, sni(host))
 	}
 	return c
+}
+
+// sni returns the host as TLS names it: without the final dot, and never
+// an address.
+func sni(host string) string {
+	if net.ParseIP(host) != nil {
+		return ""
+	}
+	return strings.TrimSuffix(host, ".")
 }
 
 func cluster(name string, up Upstream) *clusterv3.Cluster {
@@ -99,7 +117,10 @@ func protocolOptions(up Upstream) *anypb.Any {
 		explicit.ProtocolConfig = &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{Http2ProtocolOptions: &corev3.Http2ProtocolOptions{}}
 	}
 	return mustAny(&httpv3.HttpProtocolOptions{
-		CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(upstreamIdleTimeout)},
+		CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{
+			IdleTimeout:     durationpb.New(upstreamIdleTimeout),
+			MaxHeadersCount: wrapperspb.UInt32(maxHeaders), // an answer with more is a 502
+		},
 		UpstreamProtocolOptions:   &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: explicit},
 	})
 }

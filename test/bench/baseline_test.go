@@ -15,7 +15,6 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 
 	"fairway/envoy"
 	"fairway/test/rig"
@@ -75,7 +74,7 @@ func byType(b *testing.B, resources []*envoy.Resource) map[resource.Type][]types
 			b.Error(err)
 			continue
 		}
-		out[r.Type.URL()] = append(out[r.Type.URL()], m.(proto.Message))
+		out[r.Type.URL()] = append(out[r.Type.URL()], m)
 	}
 	return out
 }
