@@ -121,7 +121,7 @@ func protocolOptions(up Upstream) *anypb.Any {
 			IdleTimeout:     durationpb.New(upstreamIdleTimeout),
 			MaxHeadersCount: wrapperspb.UInt32(maxHeaders), // an answer with more is a 502
 		},
-		UpstreamProtocolOptions:   &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: explicit},
+		UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: explicit},
 	})
 }
 
