@@ -13,6 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"fairway/xds"
 )
 
 // adminHandler answers probes and scrapers, and, to clients on this machine
@@ -59,7 +61,7 @@ func (a *App) streams(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	if err := e.Encode(a.store.Streams()); err != nil {
+	if err := e.Encode(append([]xds.StreamStatus{}, a.store.Streams()...)); err != nil {
 		a.logger.Debug("writing the streams", "err", err)
 	}
 }

@@ -61,9 +61,6 @@ func New(c Config, w io.Writer) (*App, error) {
 	a.store = xds.NewStore(xds.Options{
 		Logger: a.logger, Registerer: registry,
 		OnSettled: func(g uint64) { writer.Settled(g) },
-		OnNack: func(n xds.Nack) {
-			a.logger.Error("envoy refuses a resource", "type", n.Type, "names", n.Names, "owners", n.Owners, "node", n.Node, "err", n.Message)
-		},
 	})
 	queue := watcher.NewQueue(quietTime, maxDelay)
 	src, client, follow, err := a.source(queue, registry)
