@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"testing"
@@ -14,36 +15,54 @@ import (
 const wait = 15 * time.Second
 
 // steady starts load of every kind on a host.
-func steady(t *testing.T, f *rig.Fairway, e *rig.Envoy, url string) *rig.Load {
+func (w *world) steady(t *testing.T, url string) *rig.Load {
 	t.Helper()
-	c := f.Client(t, e, rig.ClientOptions{})
-	c.Expect(t, wait, url, 200, "")
+	w.client(t).Expect(t, wait, url, 200, "")
 	return rig.StartLoad(t, rig.LoadOptions{
-		HTTP: fmt.Sprintf("%s:%d", e.IP, f.HTTPPort), URL: url,
+		HTTP: fmt.Sprintf("%s:%d", w.envoy.IP, w.fairway.HTTPPort), URL: url,
 		NewConnections: 100, KeepAlive: 5, HTTP2: 3, WebSockets: 2, Events: 1,
 	})
 }
 
 // Objects come, change and go, while nothing of a neighbour, and nothing of the
 // changed host itself, answers with an error.
-func TestChangesLoseNoRequest(t *testing.T) {
-	site(t, "neighbour", "neighbour.test", 2)
-	site(t, "changing", "changing.test", 2)
-	loads := []*rig.Load{
-		steady(t, lab.fairway, lab.envoy, "http://neighbour.test/"),
-		steady(t, lab.fairway, lab.envoy, "http://changing.test/"),
+func TestChangesLoseNoRequest(t *testing.T) { lab.changes(t) }
+
+// The same with the state-of-the-world protocol.
+func TestChangesLoseNoRequestSotW(t *testing.T) {
+	w := &world{kube: startKube(t)}
+	w.fairway = rig.StartFairway(t, "--kubeconfig", w.kube.Kubeconfig)
+	bootstrap := bytes.Replace(w.fairway.Bootstrap(t, "sotw"), []byte(`"DELTA_GRPC"`), []byte(`"GRPC"`), 1)
+	w.envoy = w.fairway.StartEnvoy(t, "sotw", rig.EnvoyOptions{Bootstrap: bootstrap})
+	w.changes(t)
+	if n := metric(t, w.fairway, "fairway_xds_streams", "protocol", "sotw"); n != 1 {
+		t.Errorf("%v SotW streams", n)
 	}
-	before := lab.envoy.Stats(t, "listener_modified|listeners_draining|update_rejected")
-	t.Run("new hosts", newHosts)
-	t.Run("a host moves between services", hostMoves)
-	t.Run("endpoints are replaced one by one", func(sub *testing.T) { endpointsRoll(sub, t) })
-	t.Run("a service port comes and goes", portsChange)
-	t.Run("a cluster changes", clusterChanges)
+}
+
+// steadily are statistics that no change of routes, clusters or endpoints moves.
+const steadily = "listener_modified|listeners_draining|update_rejected"
+
+func (w *world) changes(t *testing.T) {
+	w.site(t, "neighbour", "neighbour.test", 2)
+	w.site(t, "changing", "changing.test", 2)
+	loads := []*rig.Load{w.steady(t, "http://neighbour.test/"), w.steady(t, "http://changing.test/")}
+	before := w.envoy.Stats(t, steadily)
+	t.Run("new hosts", w.newHosts)
+	t.Run("a host moves between services", w.hostMoves)
+	t.Run("endpoints are replaced one by one", func(sub *testing.T) { w.endpointsRoll(sub, t) })
+	t.Run("a service port comes and goes", w.portsChange)
+	t.Run("a cluster changes", w.clusterChanges)
 	for _, l := range loads {
 		t.Log(l.MustBeClean(t))
 	}
-	after := lab.envoy.Stats(t, "listener_modified|listeners_draining|update_rejected")
-	for name, n := range after {
+	w.unchanged(t, before, steadily)
+}
+
+// unchanged compares statistics of Envoy with what they were.
+func (w *world) unchanged(t *testing.T, before map[string]int64, filter string) {
+	t.Helper()
+	for name, n := range w.envoy.Stats(t, filter) {
 		if n != before[name] {
 			t.Errorf("%s went from %d to %d", name, before[name], n)
 		}
@@ -52,14 +71,14 @@ func TestChangesLoseNoRequest(t *testing.T) {
 
 // newHosts creates hosts one after another and polls each from the start: 404,
 // then 200, never 503.
-func newHosts(t *testing.T) {
-	c := client(t)
+func (w *world) newHosts(t *testing.T) {
+	c := w.client(t)
 	for i := range 20 {
 		namespace, host := fmt.Sprintf("new-%d", i), fmt.Sprintf("new-%d.test", i)
-		lab.kube.Namespace(t, namespace)
+		w.kube.Namespace(t, namespace)
 		pods := rig.StartBackends(t, "web", 1)
-		lab.kube.ApplyObjects(t, rig.Service(namespace, "web"), rig.SliceOf(namespace, "web", pods...))
-		lab.kube.Apply(t, ingress(namespace, "web", host+"/ web:80"))
+		w.kube.ApplyObjects(t, rig.Service(namespace, "web"), rig.SliceOf(namespace, "web", pods...))
+		w.kube.Apply(t, ingress(namespace, "web", host+"/ web:80"))
 		rig.Eventually(t, wait, func() error {
 			reply := c.MustGet(t, "http://"+host+"/")
 			if reply.StatusCode != 404 && reply.StatusCode != 200 {
@@ -67,7 +86,7 @@ func newHosts(t *testing.T) {
 			}
 			return reply.Check(200, "web")
 		}, "the new host answers")
-		lab.kube.Delete(t, ingress(namespace, "web", host+"/ web:80"))
+		w.kube.Delete(t, ingress(namespace, "web", host+"/ web:80"))
 		rig.Eventually(t, wait, func() error {
 			reply := c.MustGet(t, "http://"+host+"/")
 			if reply.StatusCode != 404 && reply.StatusCode != 200 {
@@ -78,34 +97,34 @@ func newHosts(t *testing.T) {
 	}
 }
 
-func hostMoves(t *testing.T) {
+func (w *world) hostMoves(t *testing.T) {
 	for i := range 20 {
 		name := fmt.Sprintf("web-%d", i)
 		pods := rig.StartBackends(t, name, 1)
-		lab.kube.ApplyObjects(t, rig.Service("changing", name), rig.SliceOf("changing", name, pods...))
-		lab.kube.Apply(t, ingress("changing", "web", "changing.test/ "+name+":80"))
-		client(t).Expect(t, wait, "http://changing.test/", 200, name)
+		w.kube.ApplyObjects(t, rig.Service("changing", name), rig.SliceOf("changing", name, pods...))
+		w.kube.Apply(t, ingress("changing", "web", "changing.test/ "+name+":80"))
+		w.client(t).Expect(t, wait, "http://changing.test/", 200, name)
 		if i > 0 {
-			lab.kube.DeleteObjects(t, rig.Service("changing", fmt.Sprintf("web-%d", i-1)))
+			w.kube.DeleteObjects(t, rig.Service("changing", fmt.Sprintf("web-%d", i-1)))
 		}
 	}
-	lab.kube.Apply(t, ingress("changing", "web", "changing.test/ web:80"))
-	client(t).Expect(t, wait, "http://changing.test/", 200, "web")
+	w.kube.Apply(t, ingress("changing", "web", "changing.test/ web:80"))
+	w.client(t).Expect(t, wait, "http://changing.test/", 200, "web")
 }
 
 // endpointsRoll replaces pods as a rolling update does: the new one is ready,
 // the old one leaves, and only then it stops. The last ones serve on until owner
 // ends.
-func endpointsRoll(t, owner *testing.T) {
+func (w *world) endpointsRoll(t, owner *testing.T) {
 	pods := rig.StartBackends(owner, "web", 2)
 	for range 10 {
 		pods = append(pods[1:], rig.StartBackends(owner, "web", 1)...)
-		lab.kube.ApplyObjects(t, rig.SliceOf("changing", "web", pods...))
+		w.kube.ApplyObjects(t, rig.SliceOf("changing", "web", pods...))
 		want := map[string]bool{}
 		for _, p := range pods {
 			want[p.Address] = true
 		}
-		rig.Eventually(t, wait, func() error { return sameMembers(lab.envoy.Clusters(t)["changing/web/80"], want) }, "Envoy has the new endpoints")
+		rig.Eventually(t, wait, func() error { return sameMembers(w.envoy.Clusters(t)["changing/web/80"], want) }, "Envoy has the new endpoints")
 	}
 }
 
@@ -122,30 +141,30 @@ func sameMembers(got []string, want map[string]bool) error {
 }
 
 // portsChange adds a port that no endpoint has, and removes it again.
-func portsChange(t *testing.T) {
+func (w *world) portsChange(t *testing.T) {
 	for range 5 {
-		lab.kube.ApplyObjects(t, rig.Service("changing", "other", rig.ServicePort("", 81)))
-		lab.kube.Apply(t, ingress("changing", "other", "other.test/ other:81", "changing.test/other other:81"))
-		rig.Eventually(t, wait, func() error { return client(t).MustGet(t, "http://other.test/").Check(503, "") }, "no endpoint has the port: 503")
-		lab.kube.Delete(t, ingress("changing", "other", "other.test/ other:81"))
-		lab.kube.DeleteObjects(t, rig.Service("changing", "other", rig.ServicePort("", 81)))
-		rig.Eventually(t, wait, func() error { return client(t).MustGet(t, "http://other.test/").Check(404, "") }, "the host is gone")
+		w.kube.ApplyObjects(t, rig.Service("changing", "other", rig.ServicePort("", 81)))
+		w.kube.Apply(t, ingress("changing", "other", "other.test/ other:81", "changing.test/other other:81"))
+		rig.Eventually(t, wait, func() error { return w.client(t).MustGet(t, "http://other.test/").Check(503, "") }, "no endpoint has the port: 503")
+		w.kube.Delete(t, ingress("changing", "other", "other.test/ other:81"))
+		w.kube.DeleteObjects(t, rig.Service("changing", "other", rig.ServicePort("", 81)))
+		rig.Eventually(t, wait, func() error { return w.client(t).MustGet(t, "http://other.test/").Check(404, "") }, "the host is gone")
 	}
 }
 
 // clusterChanges alters Cluster resources whose endpoints stay the same. Envoy
 // warms such a cluster until its assignment is sent again.
-func clusterChanges(t *testing.T) {
+func (w *world) clusterChanges(t *testing.T) {
 	for i := range 6 {
 		port := rig.ServicePort("", 80)
 		if i%2 == 0 {
 			port.AppProtocol = new("kubernetes.io/h2c")
 		}
-		lab.kube.ApplyObjects(t, rig.Service("changing", "web", port))
+		w.kube.ApplyObjects(t, rig.Service("changing", "web", port))
 		want := map[bool]string{true: "HTTP/2.0", false: "HTTP/1.1"}[i%2 == 0]
 		start := time.Now()
 		rig.Eventually(t, wait, func() error {
-			reply := client(t).MustGet(t, "http://changing.test/")
+			reply := w.client(t).MustGet(t, "http://changing.test/")
 			if err := reply.Check(200, "web"); err != nil {
 				return err
 			}
@@ -159,7 +178,7 @@ func clusterChanges(t *testing.T) {
 			t.Errorf("the changed cluster took %v", took)
 		}
 	}
-	if n := lab.envoy.Stat(t, "cluster_manager.warming_clusters"); n != 0 {
+	if n := w.envoy.Stat(t, "cluster_manager.warming_clusters"); n != 0 {
 		t.Errorf("%d clusters are still warming", n)
 	}
 }
@@ -203,12 +222,7 @@ func TestEndpointChangeTouchesNothingElse(t *testing.T) {
 		}
 		rig.Eventually(t, wait, func() error { return sameMembers(lab.envoy.Clusters(t)["scale/web/80"], want) }, "Envoy has the endpoints")
 	}
-	after := lab.envoy.Stats(t, filter)
-	for name, n := range after {
-		if n != before[name] {
-			t.Errorf("%s went from %d to %d", name, before[name], n)
-		}
-	}
+	lab.unchanged(t, before, filter)
 }
 
 // The two examples of the Kubernetes documentation that every controller is

@@ -13,12 +13,15 @@ import (
 	"fairway/test/rig"
 )
 
-// lab is what most tests share.
-var lab struct {
+// world is a set of parts that belong together.
+type world struct {
 	kube    *rig.Kube
 	fairway *rig.Fairway
 	envoy   *rig.Envoy
 }
+
+// lab is the world that most tests share.
+var lab world
 
 func TestMain(m *testing.M) {
 	rig.Main(m, func(t rig.T) {
@@ -65,14 +68,21 @@ func ingress(namespace, name string, rules ...string) string {
 // for a host, and waits until it answers.
 func site(t *testing.T, namespace, host string, backends int) []*rig.Backend {
 	t.Helper()
-	lab.kube.Namespace(t, namespace)
+	return lab.site(t, namespace, host, backends)
+}
+
+func (w *world) site(t *testing.T, namespace, host string, backends int) []*rig.Backend {
+	t.Helper()
+	w.kube.Namespace(t, namespace)
 	pods := rig.StartBackends(t, "web", backends)
-	lab.kube.ApplyObjects(t, rig.Service(namespace, "web"), rig.SliceOf(namespace, "web", pods...))
-	lab.kube.Apply(t, ingress(namespace, "web", host+"/ web:80"))
-	client(t).Expect(t, wait, "http://"+host+"/", 200, "web")
+	w.kube.ApplyObjects(t, rig.Service(namespace, "web"), rig.SliceOf(namespace, "web", pods...))
+	w.kube.Apply(t, ingress(namespace, "web", host+"/ web:80"))
+	w.client(t).Expect(t, wait, "http://"+host+"/", 200, "web")
 	return pods
 }
 
-func client(t *testing.T) *rig.Client {
-	return lab.fairway.Client(t, lab.envoy, rig.ClientOptions{})
+func client(t *testing.T) *rig.Client { return lab.client(t) }
+
+func (w *world) client(t *testing.T) *rig.Client {
+	return w.fairway.Client(t, w.envoy, rig.ClientOptions{})
 }

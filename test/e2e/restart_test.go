@@ -16,17 +16,15 @@ import (
 	"fairway/test/rig"
 )
 
-// world is a lab of a test's own, for tests that kill parts of it.
-type world struct {
-	kube    *rig.Kube
-	fairway *rig.Fairway
-	envoy   *rig.Envoy
-	pods    []*rig.Backend
-	certs   string // folder with server and client
+// ownWorld is a world of a test's own, for tests that kill parts of it.
+type ownWorld struct {
+	world
+	pods  []*rig.Backend
+	certs string // folder with server and client
 }
 
 // bootstrap writes the files that an Envoy of a Fairway starts with.
-func (w *world) bootstrap(t *testing.T, f *rig.Fairway) string {
+func (w *ownWorld) bootstrap(t *testing.T, f *rig.Fairway) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "envoy.json")
 	_, errOut, code := rig.RunFairway(t, "bootstrap", "--node-id", "own", "--xds-address", f.XDS,
@@ -39,9 +37,9 @@ func (w *world) bootstrap(t *testing.T, f *rig.Fairway) string {
 
 // newWorld starts everything as in production, with mutual TLS between Envoy
 // and Fairway, and serves own.test.
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *ownWorld {
 	t.Helper()
-	w := &world{kube: startKube(t), certs: t.TempDir()}
+	w := &ownWorld{world: world{kube: startKube(t)}, certs: t.TempDir()}
 	if _, errOut, code := rig.RunFairway(t, "certs", "--host", "127.0.0.1", "-o", w.certs); code != 0 {
 		t.Fatal(errOut)
 	}
@@ -54,12 +52,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) client(t *testing.T) *rig.Client {
-	return w.fairway.Client(t, w.envoy, rig.ClientOptions{})
-}
-
 // moveEndpoint replaces the endpoint and waits until Envoy uses the new one.
-func (w *world) moveEndpoint(t *testing.T) {
+func (w *ownWorld) moveEndpoint(t *testing.T) {
 	t.Helper()
 	w.pods = rig.StartBackends(t, "web", 1)
 	w.kube.ApplyObjects(t, rig.SliceOf("default", "web", w.pods...))
@@ -75,18 +69,14 @@ const updates = `(^|\.)(lds|cds|eds|rds|sds)\..*update_success|listener_manager\
 // that it has, and changes made meanwhile arrive.
 func TestFairwayIsKilled(t *testing.T) {
 	w := newWorld(t)
-	load := steady(t, w.fairway, w.envoy, "http://own.test/")
+	load := w.steady(t, "http://own.test/")
 	for range 3 {
 		before := w.envoy.Stats(t, updates)
 		w.fairway.Kill()
 		w.fairway.Restart(t)
 		w.fairway.WaitReady(t)
 		w.waitConnected(t)
-		for name, n := range w.envoy.Stats(t, updates) {
-			if n != before[name] {
-				t.Errorf("after a restart without changes %s went from %d to %d", name, before[name], n)
-			}
-		}
+		w.unchanged(t, before, updates)
 	}
 	w.fairway.Kill()
 	w.kube.Apply(t, ingress("default", "later", "later.test/ web:80"))
@@ -99,7 +89,7 @@ func TestFairwayIsKilled(t *testing.T) {
 
 // waitConnected waits until the Envoy's stream is back and all its types have
 // been asked for again.
-func (w *world) waitConnected(t *testing.T) {
+func (w *ownWorld) waitConnected(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, 30*time.Second, func() error {
 		if n := metric(t, w.fairway, "fairway_xds_streams", "protocol", "delta"); n != 1 {
@@ -130,15 +120,11 @@ func metric(t *testing.T, f *rig.Fairway, name, label, value string) float64 {
 // and after its return changes arrive again.
 func TestAPIServerIsKilled(t *testing.T) {
 	w := newWorld(t)
-	load := steady(t, w.fairway, w.envoy, "http://own.test/")
+	load := w.steady(t, "http://own.test/")
 	before := w.envoy.Stats(t, updates)
 	w.kube.KillAPIServer()
 	rig.Consistently(t, 3*time.Second, w.fairway.Ready, "Fairway stays ready without an API server")
-	for name, n := range w.envoy.Stats(t, updates) {
-		if n != before[name] {
-			t.Errorf("while the API server was away %s went from %d to %d", name, before[name], n)
-		}
-	}
+	w.unchanged(t, before, updates)
 	w.kube.StartAPIServer(t)
 	w.kube.Apply(t, ingress("default", "later", "later.test/ web:80"))
 	rig.Eventually(t, time.Minute, func() error { return w.client(t).MustGet(t, "http://later.test/").Check(200, "web") }, "a change arrives after the API server's return")
@@ -149,7 +135,7 @@ func TestAPIServerIsKilled(t *testing.T) {
 // Envoy, and recovers by itself.
 func TestStartWithoutAPIServer(t *testing.T) {
 	w := newWorld(t)
-	load := steady(t, w.fairway, w.envoy, "http://own.test/")
+	load := w.steady(t, "http://own.test/")
 	w.kube.KillAPIServer()
 	w.fairway.Kill()
 	w.fairway.Restart(t)
