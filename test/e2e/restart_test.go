@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,14 +23,16 @@ type ownWorld struct {
 	world
 	pods  []*rig.Backend
 	certs string // folder with server and client
+	stats string // address of Envoy's statistics
 }
 
-// bootstrap writes the files that an Envoy of a Fairway starts with.
-func (w *ownWorld) bootstrap(t *testing.T, f *rig.Fairway) string {
+// bootstrap writes the files that the Envoy starts with.
+func (w *ownWorld) bootstrap(t *testing.T) string {
 	t.Helper()
+	w.stats = rig.Loopback(t)
 	file := filepath.Join(t.TempDir(), "envoy.json")
-	_, errOut, code := rig.RunFairway(t, "bootstrap", "--node-id", "own", "--xds-address", f.XDS,
-		"--xds-tls-dir", w.certs+"/client", "--stats-address", rig.Loopback(t), "-o", file)
+	_, errOut, code := rig.RunFairway(t, "bootstrap", "--node-id", "own", "--xds-address", w.fairway.XDS,
+		"--xds-tls-dir", w.certs+"/client", "--stats-address", w.stats, "-o", file)
 	if code != 0 {
 		t.Fatal(errOut)
 	}
@@ -44,7 +48,8 @@ func newWorld(t *testing.T) *ownWorld {
 		t.Fatal(errOut)
 	}
 	w.fairway = rig.StartFairway(t, "--kubeconfig", w.kube.Kubeconfig, "--xds-tls-dir", w.certs+"/server")
-	w.envoy = rig.StartEnvoy(t, rig.EnvoyOptions{BootstrapFile: w.bootstrap(t, w.fairway)})
+	file := w.bootstrap(t)
+	w.envoy = rig.StartEnvoy(t, rig.EnvoyOptions{BootstrapFile: file, AdminSocket: filepath.Join(filepath.Dir(file), "admin.sock")})
 	w.pods = rig.StartBackends(t, "web", 1)
 	w.kube.ApplyObjects(t, rig.Service("default", "web"), rig.SliceOf("default", "web", w.pods...))
 	w.kube.Apply(t, ingress("default", "web", "own.test/ web:80"))
@@ -234,4 +239,85 @@ func snapshot(t *testing.T, f *rig.Fairway) map[string]string {
 		out[method] = fmt.Sprintf("%d resources, version %s, hash %x", len(response.GetResources()), response.GetVersionInfo(), h.Sum(nil))
 	}
 	return out
+}
+
+// Of Envoy's admin interface the statistics address shows two pages, for GET,
+// and nothing else; the rest is behind a socket of mode 0600.
+func TestStatisticsAddressShowsTwoPages(t *testing.T) {
+	w := newWorld(t)
+	c := rig.NewClient(t, rig.ClientOptions{HTTP: w.stats})
+	for path, text := range map[string]string{"/ready": "LIVE", "/stats/prometheus": "envoy_server_live"} {
+		reply := c.MustGet(t, "http://stats.test"+path)
+		if reply.StatusCode != 200 || !strings.Contains(string(reply.Body), text) {
+			t.Errorf("GET %s: %d without %q", path, reply.StatusCode, text)
+		}
+	}
+	for _, call := range []string{
+		"GET /", "GET /config_dump", "GET /certs", "GET /clusters", "GET /stats", "GET /server_info", "GET /stats/prometheus/../../config_dump",
+		"GET //ready", "POST /quitquitquit", "POST /healthcheck/fail", "GET /healthcheck/fail", "POST /ready", "HEAD /ready", "POST /stats/prometheus",
+	} {
+		method, path, _ := strings.Cut(call, " ")
+		reply, err := c.Do(t.Context(), method, "http://stats.test"+path, nil)
+		if err != nil || reply.StatusCode != 404 {
+			t.Errorf("%s: %v %v, want 404", call, reply, err)
+		}
+	}
+	info, err := os.Stat(w.envoy.AdminSocket)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the admin socket: %v %v", info, err)
+	}
+}
+
+// Certificates between Envoy and Fairway are replaced while both run: the next
+// connection uses the new ones, and no request and no update is lost.
+func TestXDSCertificatesAreReplaced(t *testing.T) {
+	w := newWorld(t)
+	load := w.steady(t, "http://own.test/")
+	fresh := t.TempDir()
+	if _, errOut, code := rig.RunFairway(t, "certs", "--host", "127.0.0.1", "-o", fresh); code != 0 {
+		t.Fatal(errOut)
+	}
+	// First both sides trust both authorities, then each gets its new pair.
+	for _, side := range []string{"server", "client"} {
+		both := append(read(t, w.certs, side, "ca.crt"), read(t, fresh, side, "ca.crt")...)
+		replace(t, w.certs, side, "ca.crt", both)
+	}
+	for _, side := range []string{"server", "client"} {
+		for _, name := range []string{"tls.crt", "tls.key"} {
+			replace(t, w.certs, side, name, read(t, fresh, side, name))
+		}
+	}
+	w.moveEndpoint(t)
+	// The stream is cut, so that Envoy has to connect with what is there now;
+	// the old authority is gone by then.
+	for _, side := range []string{"server", "client"} {
+		replace(t, w.certs, side, "ca.crt", read(t, fresh, side, "ca.crt"))
+	}
+	w.fairway.Kill()
+	w.fairway.Restart(t)
+	w.fairway.WaitReady(t)
+	w.waitConnected(t)
+	w.moveEndpoint(t)
+	t.Log(load.MustBeClean(t))
+}
+
+func read(t *testing.T, path ...string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// replace puts a new file in the place of an old one, by a rename.
+func replace(t *testing.T, dir, side, name string, content []byte) {
+	t.Helper()
+	path := filepath.Join(dir, side, name)
+	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
 }
