@@ -70,7 +70,7 @@ func (w *world) unchanged(t *testing.T, before map[string]int64, filter string) 
 }
 
 // newHosts creates hosts one after another and polls each from the start: 404,
-// then 200, never 503.
+// then 200, never 503 (XO-5).
 func (w *world) newHosts(t *testing.T) {
 	c := w.client(t)
 	for i := range 20 {
@@ -153,7 +153,7 @@ func (w *world) portsChange(t *testing.T) {
 }
 
 // clusterChanges alters Cluster resources whose endpoints stay the same. Envoy
-// warms such a cluster until its assignment is sent again.
+// warms such a cluster until its assignment is sent again (XP-29, A19).
 func (w *world) clusterChanges(t *testing.T) {
 	for i := range 6 {
 		port := rig.ServicePort("", 80)
@@ -205,7 +205,7 @@ func TestEmptyServiceAnswers503(t *testing.T) {
 	}
 }
 
-// What the README promises: an endpoint change is an endpoint change.
+// What the README promises: an endpoint change is an endpoint change (XP-11).
 func TestEndpointChangeTouchesNothingElse(t *testing.T) {
 	site(t, "scale", "scale.test", 1)
 	const filter = `lds.update_success|cds.update_success|rds.*update_success|listener_manager.listener|cluster_manager.cluster_(added|modified|removed)`

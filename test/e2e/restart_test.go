@@ -71,7 +71,7 @@ func (w *ownWorld) moveEndpoint(t *testing.T) {
 const updates = `(^|\.)(lds|cds|eds|rds|sds)\..*update_success|listener_manager\.lds\.update_success|listener_manager\.listener_(added|modified|removed)|cluster_manager\.(cds\.update_success|cluster_(added|modified|removed))|update_rejected`
 
 // Fairway is killed and comes back: traffic goes on, the Envoy is sent nothing
-// that it has, and changes made meanwhile arrive.
+// that it has, and changes made meanwhile arrive (XP-43).
 func TestFairwayIsKilled(t *testing.T) {
 	w := newWorld(t)
 	load := w.steady(t, "http://own.test/")
