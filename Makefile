@@ -43,8 +43,8 @@ lint: ## Check the style
 bench: tools ## Run the benchmarks (PACKAGES=./xds/... for some)
 	@$(WITH_TOOLS) go test -run '^$$' -bench . -benchmem -timeout 60m $(PACKAGES)
 
-golden: ## Rewrite the translator's expected outputs
-	go test ./translator -update
+golden: tools ## Rewrite the translator's expected outputs
+	@$(WITH_TOOLS) go test ./translator -run Golden -update
 
 demo: build ## Show the main job without a cluster (ONCE=1 ends after the tour)
 	@go run ./test/tools -dir "$(CACHE)" envoy grpcurl

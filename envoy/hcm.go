@@ -9,6 +9,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	earlyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/header_mutation/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
@@ -51,7 +52,7 @@ func connectionManager(routes string) *listenerv3.Filter {
 			// writes into X-Forwarded-For changes that.
 			UseRemoteAddress:              wrapperspb.Bool(true),
 			PreserveExternalRequestId:     true,
-			EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{keepForwardedHeaders()},
+			EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{cleanClientHeaders()},
 
 			NormalizePath:                wrapperspb.Bool(true),
 			MergeSlashes:                 true,
@@ -88,11 +89,12 @@ func commonOptions() *corev3.HttpProtocolOptions {
 	}
 }
 
-// keepForwardedHeaders moves what the client claimed about its origin to
+// cleanClientHeaders moves what the client claimed about its origin to
 // X-Original-Forwarded-*, before the routes overwrite those headers with what
-// is known.
-func keepForwardedHeaders() *corev3.TypedExtensionConfig {
-	var mutations []*mutationv3.HeaderMutation
+// is known, and drops all headers that are Envoy's own: of these Envoy itself
+// drops only those that it acts upon.
+func cleanClientHeaders() *corev3.TypedExtensionConfig {
+	mutations := []*mutationv3.HeaderMutation{removeHeaders("x-envoy-")}
 	for _, h := range []string{"for", "host"} {
 		claimed, original := "x-forwarded-"+h, "x-original-forwarded-"+h
 		mutations = append(mutations, removeHeader(original), copyHeader(claimed, original))
@@ -113,6 +115,12 @@ func localReplies() *hcmv3.LocalReplyConfig {
 
 func removeHeader(name string) *mutationv3.HeaderMutation {
 	return &mutationv3.HeaderMutation{Action: &mutationv3.HeaderMutation_Remove{Remove: name}}
+}
+
+func removeHeaders(prefix string) *mutationv3.HeaderMutation {
+	return &mutationv3.HeaderMutation{Action: &mutationv3.HeaderMutation_RemoveOnMatch_{RemoveOnMatch: &mutationv3.HeaderMutation_RemoveOnMatch{
+		KeyMatcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: prefix}},
+	}}}
 }
 
 func copyHeader(from, to string) *mutationv3.HeaderMutation {

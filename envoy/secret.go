@@ -1,6 +1,9 @@
 package envoy
 
 import (
+	"fmt"
+	"io"
+
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 )
@@ -11,11 +14,13 @@ type Certificate struct {
 	Chain, Key []byte
 }
 
-// String keeps the key out of every formatted output.
-func (Certificate) String() string { return "[certificate]" }
+// Format keeps the key out of every formatted output.
+func (Certificate) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, hidden) }
 
-// GoString does the same for %#v.
-func (Certificate) GoString() string { return "[certificate]" }
+// MarshalText keeps it out of JSON and of structured logs.
+func (Certificate) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+
+const hidden = "[certificate]"
 
 // CertificateSecret builds the Secret resource of a certificate.
 func CertificateSecret(name string, c Certificate) *tlsv3.Secret {

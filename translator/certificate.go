@@ -10,7 +10,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -20,6 +22,7 @@ import (
 
 // certificate is what a Secret gives Envoy, or why it gives nothing.
 type certificate struct {
+	ref      model.Ref
 	source   *corev1.Secret // identity of the object it was made from
 	pair     envoy.Certificate
 	leaf     *x509.Certificate
@@ -49,8 +52,8 @@ func (t *Translator) certificate(src model.Source, ref model.Ref) *certificate {
 // takes others of the same message with it, and writes the PEM anew, leaf
 // first, since people's files come with extra blocks, line ends and text.
 func readCertificate(secret *corev1.Secret, ref model.Ref) *certificate {
-	c := &certificate{source: secret}
-	name := "Secret " + ref.Namespace + "/" + ref.Name
+	c := &certificate{ref: ref, source: secret}
+	name := ref.String()
 	if secret == nil {
 		c.problem = &problem{"SecretNotFound", name + " does not exist"}
 		return c
@@ -59,11 +62,12 @@ func readCertificate(secret *corev1.Secret, ref model.Ref) *certificate {
 		c.problem = &problem{"SecretNotTLS", fmt.Sprintf("%s is of type %q, not %q", name, secret.Type, corev1.SecretTypeTLS)}
 		return c
 	}
-	if err := c.read(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]); err != nil {
+	read := func() error { return c.read(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]) }
+	if err := attempt(read); err != nil {
 		c.problem = &problem{"SecretInvalid", fmt.Sprintf("%s cannot be used: %v", name, err)}
 		return c
 	}
-	if len(c.leaf.DNSNames)+len(c.leaf.IPAddresses) == 0 {
+	if !c.named() {
 		c.warnings = append(c.warnings, problem{"CertificateWithoutNames", name + " has a certificate without subject alternative names, which no client accepts"})
 	}
 	r, err := envoy.Encode(envoy.Secret, envoy.SecretName(ref.Namespace, ref.Name),
@@ -123,6 +127,8 @@ func parseChain(data []byte) ([]*x509.Certificate, error) {
 	return chain, nil
 }
 
+var errEncryptedKey = errors.New("tls.key is encrypted")
+
 // parseKey returns the first private key. Its errors never quote the input.
 func parseKey(data []byte) (*pem.Block, crypto.Signer, error) {
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
@@ -136,9 +142,12 @@ func parseKey(data []byte) (*pem.Block, crypto.Signer, error) {
 		case "RSA PRIVATE KEY":
 			key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
 		case "ENCRYPTED PRIVATE KEY":
-			return nil, nil, fmt.Errorf("tls.key is encrypted")
+			return nil, nil, errEncryptedKey
 		default:
 			continue // EC PARAMETERS, or a certificate in the same file
+		}
+		if block.Headers["DEK-Info"] != "" {
+			return nil, nil, errEncryptedKey
 		}
 		signer, ok := key.(crypto.Signer)
 		if err != nil || !ok {
@@ -194,16 +203,14 @@ func leafFirst(chain []*x509.Certificate, key crypto.Signer) []*x509.Certificate
 	return append(out, rest...)
 }
 
+// named reports whether the certificate says at all which hosts it is for.
+func (c *certificate) named() bool { return len(c.leaf.DNSNames)+len(c.leaf.IPAddresses) > 0 }
+
 // covers reports whether the certificate is valid for a host, which may be a
 // wildcard.
 func (c *certificate) covers(host string) bool {
-	if c.leaf == nil || host == catchAll {
+	if host == catchAll {
 		return false
 	}
-	for _, n := range c.leaf.DNSNames {
-		if n == host {
-			return true
-		}
-	}
-	return c.leaf.VerifyHostname(host) == nil
+	return slices.Contains(c.leaf.DNSNames, host) || c.leaf.VerifyHostname(host) == nil
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 
 	"fairway/envoy"
@@ -78,53 +79,100 @@ func (p *pass) rebuildClusters(d model.Dirty) {
 		}
 		if len(c.users) == 0 {
 			p.t.removeCluster(c)
-			p.withdraw(envoy.Name{Type: envoy.Cluster, Name: name})
-			p.withdraw(envoy.Name{Type: envoy.Endpoint, Name: name})
+			p.withdrawCluster(c)
 			continue
 		}
 		p.buildCluster(c)
 	}
 	for _, service := range slices.SortedFunc(maps.Keys(d.Endpoints), model.Ref.Compare) {
-		svc := p.src.Service(service)
 		for _, name := range slices.Sorted(maps.Keys(p.t.byService[service])) {
-			if _, done := p.clusters[name]; !done && svc != nil {
-				p.buildAssignment(p.t.clusters[name], svc)
+			if _, done := p.clusters[name]; !done {
+				p.buildEndpoints(p.t.clusters[name])
 			}
 		}
 	}
 }
 
-func (p *pass) buildCluster(c *cluster) {
-	svc := p.src.Service(c.key.service)
-	if svc == nil {
-		return // its users were told and are moved away in this same pass
-	}
-	name, port := c.key.name(), servicePort(svc, c.key.port)
-	c.problem = ""
-	up := upstreamFor(port)
-	if svc.Spec.Type == corev1.ServiceTypeExternalName {
-		p.encode(c, envoy.Cluster, envoy.DNSCluster(name, up, svc.Spec.ExternalName, uint32(c.key.port)))
-		p.withdraw(envoy.Name{Type: envoy.Endpoint, Name: name})
+func (p *pass) buildCluster(c *cluster) { p.build(c, p.clusterResources) }
+
+// buildEndpoints leaves the cluster as it is, unless that is not published.
+func (p *pass) buildEndpoints(c *cluster) {
+	if c.problem != "" {
+		p.buildCluster(c)
 		return
 	}
-	p.encode(c, envoy.Cluster, envoy.EDSCluster(name, up))
-	p.buildAssignment(c, svc)
+	p.build(c, p.assignment)
 }
 
-func (p *pass) buildAssignment(c *cluster, svc *corev1.Service) {
+// build publishes resources of a cluster. If Envoy would refuse them, or the
+// builder panics, the cluster is withdrawn, so that it harms nobody else, and
+// its users are told.
+func (p *pass) build(c *cluster, resources func(*cluster, *corev1.Service) ([]*envoy.Resource, error)) {
+	problem := ""
+	err := attempt(func() error {
+		svc := p.src.Service(c.key.service)
+		if svc == nil {
+			return nil // its users were told and are moved away
+		}
+		built, err := resources(c, svc)
+		for _, r := range built {
+			p.publish(r)
+		}
+		return err
+	})
+	if err != nil {
+		problem = err.Error()
+		p.withdrawCluster(c)
+	}
+	if problem != c.problem {
+		c.problem = problem
+		maps.Copy(p.touched, c.users)
+	}
+}
+
+func (p *pass) withdrawCluster(c *cluster) {
+	p.withdraw(envoy.Name{Type: envoy.Cluster, Name: c.key.name()})
+	p.withdraw(envoy.Name{Type: envoy.Endpoint, Name: c.key.name()})
+}
+
+func (p *pass) clusterResources(c *cluster, svc *corev1.Service) ([]*envoy.Resource, error) {
+	name, up := c.key.name(), upstreamFor(servicePort(svc, c.key.port))
+	if svc.Spec.Type == corev1.ServiceTypeExternalName {
+		if p.t.config.checkExternalName(svc) != nil {
+			return nil, nil // it changed after its users were read: they come again
+		}
+		p.withdraw(envoy.Name{Type: envoy.Endpoint, Name: name})
+		return c.encode(nil, envoy.Cluster, envoy.DNSCluster(name, up, svc.Spec.ExternalName, uint32(c.key.port)))
+	}
+	assignment, err := p.assignment(c, svc)
+	if len(assignment) == 0 {
+		return nil, err // without a load assignment the cluster would not warm
+	}
+	return c.encode(assignment, envoy.Cluster, envoy.EDSCluster(name, up))
+}
+
+func (p *pass) assignment(c *cluster, svc *corev1.Service) ([]*envoy.Resource, error) {
 	port := servicePort(svc, c.key.port)
 	if port == nil || svc.Spec.Type == corev1.ServiceTypeExternalName {
-		return
+		return nil, nil
 	}
-	name := c.key.name()
 	endpoints := addresses(svc, port, p.src.Slices(c.key.service), p.t.config.AllowLoopback)
-	p.encode(c, envoy.Endpoint, envoy.LoadAssignment(name, endpoints))
+	return c.encode(nil, envoy.Endpoint, envoy.LoadAssignment(c.key.name(), endpoints))
+}
+
+// encode adds a resource of the cluster to others.
+func (c *cluster) encode(others []*envoy.Resource, t envoy.Type, m proto.Message) ([]*envoy.Resource, error) {
+	r, err := envoy.Encode(t, c.key.name(), m, c.key.service.String())
+	if err != nil {
+		return nil, err
+	}
+	return append(others, r), nil
 }
 
 func servicePort(svc *corev1.Service, number int32) *corev1.ServicePort {
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
-		if p.Port == number && (p.Protocol == "" || p.Protocol == corev1.ProtocolTCP) {
+		if p.Port == number && usable(*p) {
 			return p
 		}
 	}

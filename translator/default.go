@@ -1,6 +1,8 @@
 package translator
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"fairway/translator/model"
@@ -18,6 +20,9 @@ func (p *pass) rebuildDefaultBackend() {
 	}
 	p.t.defaults = f
 	p.use(old, f)
+	if old != nil && maps.Equal(old.targets, f.targets) {
+		return
+	}
 	for name := range p.t.hosts {
 		p.hosts[name] = struct{}{}
 	}
@@ -39,7 +44,7 @@ func firstPort(svc *corev1.Service) int32 {
 		return 0
 	}
 	for _, sp := range svc.Spec.Ports {
-		if sp.Protocol == "" || sp.Protocol == corev1.ProtocolTCP {
+		if usable(sp) {
 			return sp.Port
 		}
 	}

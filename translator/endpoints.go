@@ -62,7 +62,7 @@ func portNumbers(s *discoveryv1.EndpointSlice, name string) []int32 {
 	for _, p := range s.Ports {
 		tcp := p.Protocol == nil || *p.Protocol == corev1.ProtocolTCP
 		named := p.Name == nil && name == "" || p.Name != nil && *p.Name == name
-		if tcp && named && p.Port != nil && *p.Port > 0 && *p.Port < 1<<16 {
+		if tcp && named && p.Port != nil && isPort(*p.Port) {
 			out = append(out, *p.Port)
 		}
 	}

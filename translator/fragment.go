@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +25,7 @@ const acmePath = "/.well-known/acme-challenge"
 // immutable once built.
 type fragment struct {
 	ref     model.Ref
+	exists  bool
 	created time.Time
 	served  bool
 	claims  map[string]*claim    // by host
@@ -47,6 +47,7 @@ type claim struct {
 
 type route struct {
 	key    pathKey
+	raw    string  // the path as its owner wrote it, where a client may send that too
 	target *target // nil: the host's fallback
 	field  string
 }
@@ -63,25 +64,18 @@ type fragmentBuilder struct {
 	certificates func(model.Ref) *certificate
 }
 
-// buildFragment reads one Ingress; nil stands for one that does not exist. An
-// Ingress that makes the reader panic is not served and says so.
-func buildFragment(ref model.Ref, c *Config, src model.Source, certificates func(model.Ref) *certificate) (f *fragment) {
-	f = newFragment(ref)
-	ing := src.Ingress(ref)
-	if ing == nil {
-		return f
-	}
-	defer func() {
-		if r := recover(); r != nil {
-			f = newFragment(ref)
-			f.served = true
-			f.reports = []model.Report{{Object: ref, Reason: "InternalError", Severity: model.Error,
-				Message: fmt.Sprintf("Fairway failed on this Ingress and leaves it out; please report this: %v at %s", r, panicSite())}}
-		}
-	}()
-	f.created = ing.CreationTimestamp.Time
+// buildFragment reads one Ingress. An Ingress that makes the reader panic is
+// left out and says so, until something that it refers to changes.
+func buildFragment(ref model.Ref, c *Config, src model.Source, certificates func(model.Ref) *certificate) *fragment {
+	f := newFragment(ref)
 	b := &fragmentBuilder{fragment: f, config: c, src: src, certificates: certificates}
-	b.read(ing)
+	if err := attempt(func() error { b.read(src.Ingress(ref)); return nil }); err != nil {
+		left := newFragment(ref)
+		left.exists, left.served, left.created, left.uses = true, true, f.created, f.uses
+		left.reports = []model.Report{{Object: ref, Reason: "InternalError", Severity: model.Error,
+			Message: "Fairway failed on this Ingress and leaves it out; please report this: " + err.Error()}}
+		f = left
+	}
 	slices.SortFunc(f.reports, model.Report.Compare)
 	slices.SortFunc(f.uses, model.Ref.Compare)
 	f.uses = slices.Compact(f.uses)
@@ -90,17 +84,6 @@ func buildFragment(ref model.Ref, c *Config, src model.Source, certificates func
 
 func newFragment(ref model.Ref) *fragment {
 	return &fragment{ref: ref, claims: map[string]*claim{}, names: map[string]model.Ref{}, targets: map[clusterKey]struct{}{}}
-}
-
-// panicSite returns the function that panicked: enough for a report to its
-// owner, without the addresses of a full trace.
-func panicSite() string {
-	for _, line := range strings.Split(string(debug.Stack()), "\n") {
-		if name, _, ok := strings.Cut(line, "("); ok && strings.HasPrefix(name, "fairway/") && !strings.Contains(name, "buildFragment.func") && !strings.Contains(name, "panicSite") {
-			return name
-		}
-	}
-	return "an unknown place"
 }
 
 func (b *fragmentBuilder) refer(ref model.Ref) { b.uses = append(b.uses, ref) }
@@ -114,7 +97,12 @@ func (b *fragmentBuilder) cluster(k clusterKey) target {
 	return target{cluster: k.name()}
 }
 
+// read reads the Ingress; nil stands for one that does not exist.
 func (b *fragmentBuilder) read(ing *networkingv1.Ingress) {
+	if ing == nil {
+		return
+	}
+	b.exists, b.created = true, ing.CreationTimestamp.Time
 	if b.served = b.ours(ing); !b.served {
 		return
 	}
@@ -158,12 +146,12 @@ func (b *fragmentBuilder) claim(host string) *claim {
 }
 
 func (b *fragmentBuilder) path(ing *networkingv1.Ingress, c *claim, field string, p networkingv1.HTTPIngressPath) {
-	key, err := readPath(p)
+	key, raw, err := readPath(p)
 	if err != nil {
 		b.report("InvalidPath", model.Error, field+".path", "%v: the path is left out", err)
 		return
 	}
-	r := route{key: key, field: field}
+	r := route{key: key, raw: raw, field: field}
 	if p.Backend.Service != nil {
 		t := b.backend(ing.Namespace, field+".backend.service", p.Backend.Service)
 		r.target = &t
@@ -189,65 +177,4 @@ func (b *fragmentBuilder) defaultBackend(ing *networkingv1.Ingress) {
 	for _, c := range b.claims {
 		c.fallback = &t
 	}
-}
-
-// tls reads spec.tls: which server names get which certificate. The hosts of an
-// Ingress with TLS are redirected from plain HTTP even if the certificate is
-// not there yet.
-func (b *fragmentBuilder) tls(ing *networkingv1.Ingress) {
-	for i, entry := range ing.Spec.TLS {
-		b.tlsEntry(ing, fmt.Sprintf("spec.tls[%d]", i), entry)
-	}
-	if len(ing.Spec.TLS) == 0 {
-		return
-	}
-	for host, c := range b.claims {
-		c.tls = host != catchAll
-	}
-}
-
-func (b *fragmentBuilder) tlsEntry(ing *networkingv1.Ingress, field string, entry networkingv1.IngressTLS) {
-	if entry.SecretName == "" {
-		return // the default certificate is meant
-	}
-	ref := model.Ref{Kind: model.Secret, Namespace: ing.Namespace, Name: entry.SecretName}
-	b.refer(ref)
-	b.secrets = append(b.secrets, ref)
-	cert := b.certificates(ref)
-	if cert.problem != nil {
-		b.report(cert.problem.reason, model.Error, field+".secretName", "%s: its hosts get the default certificate", cert.problem.message)
-		return
-	}
-	for _, w := range cert.warnings {
-		b.report(w.reason, model.Warning, field+".secretName", "%s", w.message)
-	}
-	for _, name := range b.serverNames(entry, cert) {
-		if _, taken := b.names[name]; !taken {
-			b.names[name] = ref
-		}
-	}
-}
-
-// serverNames returns the names that a TLS entry gives its certificate to: the
-// hosts it lists, as far as the Ingress has rules for them or takes all hosts;
-// without a list, the Ingress's hosts that the certificate covers.
-func (b *fragmentBuilder) serverNames(entry networkingv1.IngressTLS, cert *certificate) []string {
-	var out []string
-	for _, h := range entry.Hosts {
-		h = strings.ToLower(h)
-		if hostName.MatchString(h) && (b.claims[catchAll] != nil || b.claims[h] != nil) {
-			out = append(out, h)
-		}
-	}
-	for host := range b.claims {
-		listed := len(entry.Hosts) == 0 && cert.covers(host)
-		if _, parent, ok := strings.Cut(host, "."); ok && slices.Contains(entry.Hosts, "*."+parent) {
-			listed = true
-		}
-		if listed && host != catchAll {
-			out = append(out, host)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }

@@ -6,17 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"sigs.k8s.io/yaml"
 
 	"fairway/envoy"
@@ -28,13 +23,16 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 var testConfig = Config{
 	ControllerClass: "fairway.sh/ingress-controller", IngressClass: "fairway", WithoutClass: true,
 	HTTPPort: 8080, HTTPSPort: 8443,
-	Fallback: envoy.Certificate{Chain: []byte("fallback chain"), Key: []byte("fallback key")},
+	Fallback: fallbackPair(),
 }
 
-// Each file of testdata is one case: in.yaml is translated; out.yaml holds the
-// resources and reports.txt what the owners are told. What is the same in every
-// case (listeners, the base of the route tables, the retry policy of virtual
-// hosts, the default certificate) stands in base.txtar alone.
+// Each file of testdata is one case: in.yaml is translated with config.yaml on
+// top of testConfig; out.yaml holds the resources and reports.txt what the
+// owners are told. out.yaml shows only what differs from what every such
+// resource has; full.txtar shows that once. "$cert(a.test, *.a.test)" in the
+// data of a Secret stands for a key or a certificate for these names.
+//
+// What comes out must also be valid in itself, and Envoy must take it.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -46,34 +44,69 @@ func TestGolden(t *testing.T) {
 }
 
 func golden(t *testing.T, file string) {
+	t.Parallel()
 	archive, err := txtar.ParseFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w, config := newWorld(), testConfig
-	in := section(archive, "in.yaml")
-	w.add(t, in)
-	if c := section(archive, "config.yaml"); c != nil {
-		if err := yaml.UnmarshalStrict(c, &config); err != nil {
-			t.Fatal(err)
-		}
+	w.add(t, section(archive, "in.yaml"))
+	issueCertificates(t, w)
+	if err := yaml.UnmarshalStrict(section(archive, "config.yaml"), &config); err != nil {
+		t.Fatal(err)
 	}
 	result := Full(config, w)
-	out := renderResources(t, result.Delta.Upserts, filepath.Base(file) == "base.txtar")
-	reports := renderReports(result.Verdicts)
+	resources := byName(result.Delta.Upserts)
+	checkSection(t, archive, file, "out.yaml", render(t, resources, filepath.Base(file) == "full.txtar"))
+	checkSection(t, archive, file, "reports.txt", renderReports(result.Verdicts))
+	for _, problem := range invalid(resources) {
+		t.Error(problem)
+	}
+	validate(t, resources)
+}
+
+func checkSection(t *testing.T, archive *txtar.Archive, file, name string, got []byte) {
 	if *update {
-		setSection(archive, "out.yaml", out)
-		setSection(archive, "reports.txt", reports)
+		setSection(archive, name, got)
 		if err := os.WriteFile(file, txtar.Format(archive), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	if d := cmp.Diff(string(section(archive, "out.yaml")), string(out)); d != "" {
-		t.Errorf("resources differ (-want +got); `make golden` rewrites them:\n%s", d)
+	if d := cmp.Diff(string(section(archive, name)), string(got)); d != "" {
+		t.Errorf("%s differs (-want +got); `make golden` rewrites it:\n%s", name, d)
 	}
-	if d := cmp.Diff(string(section(archive, "reports.txt")), string(reports)); d != "" {
-		t.Errorf("reports differ (-want +got):\n%s", d)
+}
+
+func byName(resources []*envoy.Resource) map[envoy.Name]*envoy.Resource {
+	out := map[envoy.Name]*envoy.Resource{}
+	for _, r := range resources {
+		out[r.Key()] = r
+	}
+	return out
+}
+
+var certMarker = regexp.MustCompile(`^\$cert\((.*)\)$`)
+
+// issueCertificates fills in what the Secrets ask for. Equal markers in one
+// Secret belong together.
+func issueCertificates(t testing.TB, w *world) {
+	for _, s := range w.secrets {
+		pairs := map[string]map[string][]byte{}
+		for key, text := range s.StringData {
+			value := []byte(text)
+			if m := certMarker.FindStringSubmatch(text); m != nil {
+				if pairs[text] == nil {
+					pairs[text] = newPair(strings.Split(m[1], ", ")...)
+				}
+				value = pairs[text][key]
+			}
+			if s.Data == nil {
+				s.Data = map[string][]byte{}
+			}
+			s.Data[key] = value
+		}
+		s.StringData = nil
 	}
 }
 
@@ -107,67 +140,4 @@ func renderReports(verdicts []model.Verdict) []byte {
 		}
 	}
 	return b.Bytes()
-}
-
-func renderResources(t *testing.T, resources []*envoy.Resource, all bool) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	rs := New(testConfig)
-	for _, r := range resources {
-		rs.published[r.Key()] = r
-	}
-	for _, r := range rs.Resources() {
-		m := decode(t, r)
-		if !all && !shorten(m) {
-			continue
-		}
-		text, err := envoy.RenderYAML(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&b, "--- # %s %s\n%s", r.Type, r.Name, text)
-	}
-	return b.Bytes()
-}
-
-func decode(t *testing.T, r *envoy.Resource) proto.Message {
-	t.Helper()
-	m, err := envoy.Redact(r).Any.UnmarshalNew()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if v, ok := m.(interface{ ValidateAll() error }); ok {
-		if err := v.ValidateAll(); err != nil {
-			t.Errorf("%s %s: %v", r.Type, r.Name, err)
-		}
-	}
-	return m
-}
-
-// shorten removes what every case has; false: nothing is left.
-func shorten(m proto.Message) bool {
-	switch m := m.(type) {
-	case *routev3.RouteConfiguration:
-		hosts := m.GetVirtualHosts()
-		proto.Reset(m)
-		m.VirtualHosts = hosts
-		for _, h := range hosts {
-			h.RetryPolicy = nil
-		}
-	case *clusterv3.Cluster:
-		for _, same := range []protoreflect.Name{"alt_stat_name", "circuit_breakers", "common_lb_config", "connect_timeout", "per_connection_buffer_limit_bytes", "ignore_health_on_host_removal"} {
-			m.ProtoReflect().Clear(m.ProtoReflect().Descriptor().Fields().ByName(same))
-		}
-	case *tlsv3.Secret:
-		return m.GetName() != envoy.DefaultSecretName
-	case *listenerv3.Listener:
-		if m.GetName() == envoy.HTTPName {
-			return false
-		}
-		m.DefaultFilterChain, m.ListenerFilters, m.Address = nil, nil, nil
-		for _, c := range m.GetFilterChains() {
-			c.Filters, c.TransportSocket, c.TransportSocketConnectTimeout = nil, nil, nil
-		}
-	}
-	return true
 }

@@ -24,6 +24,7 @@ type merged struct {
 
 type mergedRoute struct {
 	key       pathKey
+	raw       string
 	target    target
 	from      model.Ref
 	slashOnly bool
@@ -39,7 +40,7 @@ func (p *pass) merge(h *host) *merged {
 		m.tls = m.tls || c.tls
 		for _, r := range c.routes {
 			if owner, taken := owners[r.key]; taken {
-				m.lose(c.from.ref, r.field+".path", "PathConflict", "path %s of host %s already belongs to %s: this one is ignored", r.key, h.name, owner)
+				m.lose(c.from.ref, r.field+".path", "PathConflict", "path %s of %s already belongs to %s: this one is ignored", r.key, m.title(), owner)
 				continue
 			}
 			owners[r.key] = c.from.ref
@@ -58,7 +59,7 @@ func (p *pass) merge(h *host) *merged {
 }
 
 func (m *merged) route(r route, c *claim) mergedRoute {
-	out := mergedRoute{key: r.key, from: c.from.ref, target: m.fallback}
+	out := mergedRoute{key: r.key, raw: r.raw, from: c.from.ref, target: m.fallback}
 	if r.target != nil {
 		out.target = *r.target
 	}
@@ -77,11 +78,19 @@ func (m *merged) chooseFallback(claims []*claim, global target) {
 	for i, c := range candidates {
 		if i == 0 {
 			m.fallback = *c.fallback
-		} else if m.name == catchAll {
-			m.lose(c.from.ref, "spec.defaultBackend", "DefaultBackendConflict",
-				"the default backend of all hosts already belongs to %s: this one serves only the hosts of its own rules", candidates[0].from.ref)
+			continue
 		}
+		m.lose(c.from.ref, "spec.defaultBackend", "DefaultBackendConflict",
+			"what no rule takes on %s already belongs to %s: it does not come to this default backend", m.title(), candidates[0].from.ref)
 	}
+}
+
+// title names the host in a sentence.
+func (m *merged) title() string {
+	if m.name == catchAll {
+		return "all other hosts"
+	}
+	return "host " + m.name
 }
 
 func rank(c *claim) int {
@@ -108,14 +117,19 @@ func (m *merged) virtualHosts() (plain, tls []byte) {
 }
 
 func (m *merged) encode(routes []*routev3.Route) []byte {
-	b, err := envoy.EncodeVirtualHost(envoy.VirtualHost(m.name, routes))
+	encode := func(routes ...*routev3.Route) ([]byte, error) {
+		return envoy.EncodeVirtualHost(envoy.VirtualHost(m.name, routes))
+	}
+	b, err := encode(routes...)
 	if err == nil {
 		return b
 	}
 	// One bad route must not take the others with it.
-	routes = slices.DeleteFunc(slices.Clone(routes), func(r *routev3.Route) bool { return r.ValidateAll() != nil })
-	b, err = envoy.EncodeVirtualHost(envoy.VirtualHost(m.name, routes))
-	if err != nil {
+	good := slices.DeleteFunc(slices.Clone(routes), func(r *routev3.Route) bool {
+		_, err := encode(r)
+		return err != nil
+	})
+	if b, err = encode(good...); err != nil {
 		panic("translator: " + err.Error()) // the name was checked and every route is valid
 	}
 	return b
@@ -141,8 +155,10 @@ func (m *merged) ownRoutes(plain bool) []*routev3.Route {
 		if redirected && !strings.HasPrefix(r.key.path, acmePath) {
 			continue
 		}
-		for _, match := range r.key.matches(r.slashOnly) {
-			out = append(out, r.target.route(r.from.Namespace+"/"+r.from.Name, match))
+		name := r.from.Namespace + "/" + r.from.Name
+		out = append(out, r.target.route(name, r.key.match(r.slashOnly)))
+		if r.raw != "" {
+			out = append(out, r.target.route(name, pathKey{r.key.exact, r.raw}.match(r.slashOnly)))
 		}
 	}
 	rest := envoy.MatchPrefix("/")

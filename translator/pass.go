@@ -4,9 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
-
-	"fairway/envoy"
 	"fairway/translator/model"
 )
 
@@ -52,9 +49,6 @@ func (p *pass) config(d model.Dirty) {
 func (p *pass) dependents(ref model.Ref) {
 	switch ref.Kind {
 	case model.Service:
-		for name := range p.t.byService[ref] {
-			p.clusters[name] = struct{}{}
-		}
 		if ref == p.t.config.DefaultBackend {
 			p.rebuildDefaultBackend()
 		}
@@ -74,26 +68,11 @@ func (p *pass) rebuildFragment(ref model.Ref) {
 	p.claim(old, f)
 	p.use(old, f)
 	p.name(old, f)
-	if p.src.Ingress(ref) == nil {
-		delete(t.fragments, ref)
-	} else {
+	if f.exists {
 		t.fragments[ref] = f
+	} else {
+		delete(t.fragments, ref)
 	}
-}
-
-// encode validates, encodes and publishes a resource of a cluster. What Envoy
-// would refuse is withdrawn, so that it harms nobody else, and its users are
-// told.
-func (p *pass) encode(c *cluster, typ envoy.Type, m proto.Message) {
-	name := c.key.name()
-	r, err := envoy.Encode(typ, name, m, c.key.service.String())
-	if err != nil {
-		c.problem = err.Error()
-		maps.Copy(p.touched, c.users)
-		p.withdraw(envoy.Name{Type: typ, Name: name})
-		return
-	}
-	p.publish(r)
 }
 
 // conclude writes the verdicts of the touched Ingresses, and the list of

@@ -11,7 +11,8 @@ import (
 	"fairway/envoy"
 )
 
-// pathKey is what makes two rules of one host the same rule.
+// pathKey is what makes two rules of one host the same rule. The path is
+// written as RFC 3986 writes it.
 type pathKey struct {
 	exact bool
 	path  string
@@ -37,34 +38,29 @@ func (k pathKey) compare(o pathKey) int {
 }
 
 // readPath reads the path of a rule. ImplementationSpecific means Prefix here,
-// as in ingress-nginx.
-func readPath(p networkingv1.HTTPIngressPath) (pathKey, error) {
-	k := pathKey{path: p.Path, exact: p.PathType != nil && *p.PathType == networkingv1.PathTypeExact}
-	if k.path == "" {
+// as in ingress-nginx. Envoy compares paths as they are on the wire, so text
+// that a client must percent-encode, but may send as it is, is matched in both
+// forms: raw is that second form, or empty.
+func readPath(p networkingv1.HTTPIngressPath) (k pathKey, raw string, err error) {
+	k.exact = p.PathType != nil && *p.PathType == networkingv1.PathTypeExact
+	switch {
+	case p.Path == "":
 		k.path = "/"
+		return k, "", nil
+	case p.Path[0] != '/':
+		return k, "", fmt.Errorf("path %q does not start with /", p.Path)
+	case strings.ContainsAny(p.Path, "?#"):
+		return k, "", fmt.Errorf("path %q holds ? or #, which no request path does: remove it", p.Path)
 	}
-	if k.path[0] != '/' {
-		return k, fmt.Errorf("path %q does not start with /", k.path)
+	encoded, both := encodePath(p.Path)
+	if k.path = encoded; both {
+		raw = p.Path
 	}
-	if strings.ContainsAny(k.path, "?#") {
-		return k, fmt.Errorf("path %q holds ? or #, which no request path does: remove it", k.path)
-	}
-	return k, nil
+	return k, raw, nil
 }
 
-// matches returns how Envoy recognises the path. Envoy compares paths as they
-// are on the wire, so text that a client must percent-encode is matched in both
-// forms. slashOnly limits a Prefix "/foo/" to what is below it, since the host
-// has a Prefix "/foo" of its own.
-func (k pathKey) matches(slashOnly bool) []*routev3.RouteMatch {
-	encoded, raw := encodePath(k.path)
-	out := []*routev3.RouteMatch{pathKey{k.exact, encoded}.match(slashOnly)}
-	if raw {
-		out = append(out, k.match(slashOnly))
-	}
-	return out
-}
-
+// match returns how Envoy recognises the path. slashOnly limits a Prefix "/foo/"
+// to what is below it, since the host has a Prefix "/foo" of its own.
 func (k pathKey) match(slashOnly bool) *routev3.RouteMatch {
 	trimmed := strings.TrimRight(k.path, "/")
 	switch {

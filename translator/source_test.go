@@ -37,6 +37,14 @@ func newWorld() *world {
 	}
 }
 
+// clone copies the world; the objects are shared, since they are immutable.
+func (w *world) clone() *world {
+	return &world{
+		ingresses: maps.Clone(w.ingresses), services: maps.Clone(w.services), secrets: maps.Clone(w.secrets),
+		classes: maps.Clone(w.classes), slices: maps.Clone(w.slices),
+	}
+}
+
 func (w *world) Ingress(r model.Ref) *networkingv1.Ingress    { return w.ingresses[r] }
 func (w *world) Ingresses() iter.Seq[*networkingv1.Ingress]   { return maps.Values(w.ingresses) }
 func (w *world) Service(r model.Ref) *corev1.Service          { return w.services[r] }

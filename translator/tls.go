@@ -53,7 +53,7 @@ func (p *pass) rebuildTLS() {
 	}
 	for _, ref := range slices.SortedFunc(maps.Keys(p.secrets), model.Ref.Compare) {
 		if _, used := t.usedSecrets[ref]; used {
-			p.publish(t.certificate(p.src, ref).resource)
+			p.publishSecret(ref)
 		}
 	}
 }
@@ -80,7 +80,7 @@ func (p *pass) publishSecrets(names map[string]model.Ref) {
 		used[ref] = struct{}{}
 	}
 	for _, ref := range slices.SortedFunc(maps.Keys(used), model.Ref.Compare) {
-		p.publish(p.t.certificate(p.src, ref).resource)
+		p.publishSecret(ref)
 	}
 	for _, ref := range slices.SortedFunc(maps.Keys(p.t.usedSecrets), model.Ref.Compare) {
 		if _, still := used[ref]; !still {
@@ -88,6 +88,14 @@ func (p *pass) publishSecrets(names map[string]model.Ref) {
 		}
 	}
 	p.t.usedSecrets = used
+}
+
+// publishSecret publishes a certificate that some server name uses. It is not
+// usable any more if it changed after the Ingresses were read: they come again.
+func (p *pass) publishSecret(ref model.Ref) {
+	if c := p.t.certificate(p.src, ref); c.problem == nil {
+		p.publish(c.resource)
+	}
 }
 
 func (p *pass) publishDefaultCertificate() {
