@@ -28,8 +28,8 @@ type fragment struct {
 	exists  bool
 	created time.Time
 	served  bool
-	claims  map[string]*claim    // by host
-	names   map[string]model.Ref // server name → Secret with a usable certificate
+	claims  map[string]*claim // by host
+	names   map[string]grant  // server name → its certificate
 	targets map[clusterKey]struct{}
 	uses    []model.Ref // every object that was looked at
 	secrets []model.Ref // Secrets that spec.tls names
@@ -83,7 +83,7 @@ func buildFragment(ref model.Ref, c *Config, src model.Source, certificates func
 }
 
 func newFragment(ref model.Ref) *fragment {
-	return &fragment{ref: ref, claims: map[string]*claim{}, names: map[string]model.Ref{}, targets: map[clusterKey]struct{}{}}
+	return &fragment{ref: ref, claims: map[string]*claim{}, names: map[string]grant{}, targets: map[clusterKey]struct{}{}}
 }
 
 func (b *fragmentBuilder) refer(ref model.Ref) { b.uses = append(b.uses, ref) }

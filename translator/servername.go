@@ -37,7 +37,7 @@ func (b *fragmentBuilder) tls(ing *networkingv1.Ingress) {
 			continue
 		}
 		if i := slices.IndexFunc(usable, func(c *certificate) bool { return c.covers(host) }); i >= 0 {
-			b.names[host] = usable[i].ref
+			b.names[host] = b.grant(host, usable[i])
 		} else if len(usable) == len(ing.Spec.TLS) {
 			b.report("CertificateMismatch", model.Warning, "spec.tls", "no certificate of this Ingress is for %s: it gets the default certificate", host)
 		}
@@ -65,13 +65,33 @@ func (b *fragmentBuilder) certificate(ing *networkingv1.Ingress, field string, e
 	return cert
 }
 
+// grant is a usable certificate for a server name, and how well the Ingress may
+// speak for that name: whoever has a rule for just this host comes before those
+// who take it with a wildcard, and these before those who take all hosts.
+type grant struct {
+	secret model.Ref
+	rank   int
+}
+
+func (b *fragmentBuilder) grant(name string, cert *certificate) grant {
+	g := grant{secret: cert.ref}
+	switch {
+	case b.claims[name] != nil:
+	case b.claims[wildcardOf(name)] != nil:
+		g.rank = 1
+	default:
+		g.rank = 2
+	}
+	return g
+}
+
 // nameAll gives a certificate to names that have none yet.
 func (b *fragmentBuilder) nameAll(names []string, cert *certificate, field string) {
 	for _, n := range names {
 		if _, taken := b.names[n]; taken {
 			continue
 		}
-		b.names[n] = cert.ref
+		b.names[n] = b.grant(n, cert)
 		if cert.named() && !cert.covers(n) {
 			b.report("CertificateMismatch", model.Warning, field+".hosts", "the certificate in %s is not for %s: clients will refuse it", cert.ref, n)
 		}

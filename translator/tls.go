@@ -1,6 +1,7 @@
 package translator
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -26,11 +27,11 @@ func (p *pass) name(old, new *fragment) {
 		}
 		p.listeners = p.listeners || len(old.names) > 0
 	}
-	for name, secret := range new.names {
+	for name, g := range new.names {
 		if t.serverNames[name] == nil {
-			t.serverNames[name] = map[model.Ref]model.Ref{}
+			t.serverNames[name] = map[model.Ref]grant{}
 		}
-		t.serverNames[name][new.ref] = secret
+		t.serverNames[name][new.ref] = g
 	}
 	p.listeners = p.listeners || len(new.names) > 0
 }
@@ -58,20 +59,24 @@ func (p *pass) rebuildTLS() {
 	}
 }
 
-// winners decides which Ingress's certificate a server name gets: the oldest
-// one's.
+// winners decides which Ingress's certificate a server name gets: of those that
+// speak best for the name, the oldest one's.
 func (p *pass) winners() map[string]model.Ref {
 	out := make(map[string]model.Ref, len(p.t.serverNames))
-	for name, claims := range p.t.serverNames {
-		var oldest *fragment
-		for ingress := range claims {
-			if f := p.t.fragments[ingress]; oldest == nil || f.compareAge(oldest) < 0 {
-				oldest = f
+	for name, grants := range p.t.serverNames {
+		var best model.Ref
+		for ingress, g := range grants {
+			if best == (model.Ref{}) || p.compareGrants(g, grants[best], ingress, best) < 0 {
+				best = ingress
 			}
 		}
-		out[name] = claims[oldest.ref]
+		out[name] = grants[best].secret
 	}
 	return out
+}
+
+func (p *pass) compareGrants(a, b grant, of, from model.Ref) int {
+	return cmp.Or(cmp.Compare(a.rank, b.rank), p.t.fragments[of].compareAge(p.t.fragments[from]))
 }
 
 func (p *pass) publishSecrets(names map[string]model.Ref) {

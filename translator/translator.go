@@ -42,9 +42,9 @@ type Translator struct {
 	fragments    map[model.Ref]*fragment
 	references   graph
 	hosts        map[string]*host
-	hostNames    []string                           // keys of hosts that have routes, sorted
-	serverNames  map[string]map[model.Ref]model.Ref // server name → Ingress → Secret
-	defaults     *fragment                          // the global default backend, as a fragment without claims
+	hostNames    []string                       // keys of hosts that have routes, sorted
+	serverNames  map[string]map[model.Ref]grant // server name → Ingress → certificate
+	defaults     *fragment                      // the global default backend, as a fragment without claims
 	clusters     map[string]*cluster
 	byService    map[model.Ref]map[string]*cluster
 	certificates map[model.Ref]*certificate
@@ -62,7 +62,7 @@ func New(c Config) *Translator {
 		fragments:    map[model.Ref]*fragment{},
 		references:   newGraph(),
 		hosts:        map[string]*host{},
-		serverNames:  map[string]map[model.Ref]model.Ref{},
+		serverNames:  map[string]map[model.Ref]grant{},
 		clusters:     map[string]*cluster{},
 		byService:    map[model.Ref]map[string]*cluster{},
 		certificates: map[model.Ref]*certificate{},
