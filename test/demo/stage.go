@@ -78,7 +78,7 @@ func (s *stage) writeObjects(context.Context) error {
 		return err
 	}
 	for _, f := range files {
-		text, err := os.ReadFile(f) //nolint:gosec // the demo's own manifests
+		text, err := os.ReadFile(f)
 		if err != nil {
 			return err
 		}
@@ -106,7 +106,7 @@ func (s *stage) startBackends(ctx context.Context) error {
 		}
 		server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/plain")
-			fmt.Fprintf(w, "the %s backend saw %s %s for host %s from %s over %s\n", //nolint:gosec // plain text
+			fmt.Fprintf(w, "the %s backend saw %s %s for host %s from %s over %s\n",
 				name, r.Method, r.URL.Path, r.Host, r.Header.Get("X-Forwarded-For"), r.Header.Get("X-Forwarded-Proto"))
 		})}
 		s.servers = append(s.servers, server)
@@ -138,7 +138,6 @@ func (s *stage) startEnvoy(ctx context.Context) error {
 		binary = ".cache/bin/envoy"
 	}
 	bootstrap := filepath.Join(s.dir, "envoy.json")
-	// #nosec G204 -- the arguments are the demo's own
 	if out, err := exec.CommandContext(ctx, "bin/fairway", "bootstrap", "--node-id", "demo", "--xds-address", address(s.ports.xds),
 		"--admin-socket", filepath.Join(s.dir, "admin.sock"), "-o", bootstrap).CombinedOutput(); err != nil {
 		return fmt.Errorf("fairway bootstrap: %w: %s", err, out)
@@ -162,7 +161,7 @@ func (s *stage) start(_ context.Context, binary string, args ...string) (*exec.C
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(binary, args...) //nolint:gosec,noctx // ended in close, in order
+	cmd := exec.Command(binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := cmd.Start(); err != nil {
@@ -186,7 +185,7 @@ func (s *stage) close() {
 func (s *stage) printLogs() {
 	logs, _ := filepath.Glob(filepath.Join(s.dir, "*.log"))
 	for _, l := range logs {
-		text, _ := os.ReadFile(l) //nolint:gosec // the demo's own logs
+		text, _ := os.ReadFile(l)
 		fmt.Fprintf(os.Stderr, "---- %s\n%s", filepath.Base(l), text)
 	}
 }
