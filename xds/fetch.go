@@ -38,8 +38,8 @@ func (s *Server) fetch(ctx context.Context, t envoy.Type, req *discoveryv3.Disco
 
 // visible returns the resource as this server may show it.
 func (s *Server) visible(res *envoy.Resource) *anypb.Any {
-	if s.opts.Debug && res.Type == envoy.Secret {
-		return redactSecret(res.Name, res.Any)
+	if s.opts.Debug {
+		return envoy.Redact(res).Any
 	}
 	return res.Any
 }

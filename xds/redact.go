@@ -1,20 +1,18 @@
 package xds
 
 import (
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"strings"
+
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-
-	"strings"
 
 	"fairway/envoy"
 )
 
 const redactedText = "[redacted]"
 
-// redacted returns the Secret without anything secret.
+// redacted returns a Secret without anything secret.
 func (it *item) redacted() *envoy.Resource {
 	b := it.sotw.ReadOnlyData()
 	_, _, n := protowire.ConsumeTag(b)
@@ -23,38 +21,7 @@ func (it *item) redacted() *envoy.Resource {
 	if proto.Unmarshal(body, a) != nil {
 		a = &anypb.Any{TypeUrl: envoy.Secret.URL()}
 	}
-	return &envoy.Resource{Type: envoy.Secret, Name: it.name, Version: it.version, Any: redactSecret(it.name, a)}
-}
-
-// redactSecret keeps certificates and names. Whatever it does not know it
-// leaves out.
-func redactSecret(name string, a *anypb.Any) *anypb.Any {
-	in, out := &tlsv3.Secret{}, &tlsv3.Secret{Name: name}
-	if a.UnmarshalTo(in) == nil {
-		switch kind := in.GetType().(type) {
-		case *tlsv3.Secret_TlsCertificate:
-			out.Type = &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
-				CertificateChain: kind.TlsCertificate.GetCertificateChain(),
-				PrivateKey:       hidden(),
-			}}
-		case *tlsv3.Secret_ValidationContext:
-			out.Type = kind
-		case *tlsv3.Secret_SessionTicketKeys:
-			out.Type = &tlsv3.Secret_SessionTicketKeys{SessionTicketKeys: &tlsv3.TlsSessionTicketKeys{Keys: []*corev3.DataSource{hidden()}}}
-		case *tlsv3.Secret_GenericSecret:
-			out.Type = &tlsv3.Secret_GenericSecret{GenericSecret: &tlsv3.GenericSecret{Secret: hidden()}}
-		}
-	}
-	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(out)
-	if err != nil {
-		value = nil
-	}
-	return &anypb.Any{TypeUrl: envoy.Secret.URL(), Value: value}
-}
-
-// hidden stands in place of something secret; it keeps the message valid.
-func hidden() *corev3.DataSource {
-	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: redactedText}}
+	return envoy.Redact(&envoy.Resource{Type: envoy.Secret, Name: it.name, Version: it.version, Any: a})
 }
 
 // maxMessage bounds what is kept of a client's error text.
