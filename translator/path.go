@@ -51,12 +51,26 @@ func readPath(p networkingv1.HTTPIngressPath) (k pathKey, raw string, err error)
 		return k, "", fmt.Errorf("path %q does not start with /", p.Path)
 	case strings.ContainsAny(p.Path, "?#"):
 		return k, "", fmt.Errorf("path %q holds ? or #, which no request path does: remove it", p.Path)
+	case !normal(p.Path):
+		return k, "", fmt.Errorf("path %q holds //, /./ or /../, which are resolved in every request before it is matched: write what they lead to", p.Path)
 	}
 	encoded, both := encodePath(p.Path)
 	if k.path = encoded; both {
 		raw = p.Path
 	}
 	return k, raw, nil
+}
+
+// normal reports whether a path is one that a request can have once Envoy has
+// merged its slashes and resolved its dots.
+func normal(path string) bool {
+	elements := strings.Split(strings.TrimSuffix(path[1:], "/"), "/")
+	for i, e := range elements {
+		if e == "." || e == ".." || e == "" && (i > 0 || len(path) > 1) {
+			return false
+		}
+	}
+	return true
 }
 
 // match returns how Envoy recognises the path. slashOnly limits a Prefix "/foo/"

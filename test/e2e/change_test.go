@@ -30,6 +30,7 @@ func TestChangesLoseNoRequest(t *testing.T) { lab.changes(t) }
 
 // The same with the state-of-the-world protocol.
 func TestChangesLoseNoRequestSotW(t *testing.T) {
+	t.Parallel()
 	w := &world{kube: startKube(t)}
 	w.fairway = rig.StartFairway(t, "--kubeconfig", w.kube.Kubeconfig)
 	bootstrap := bytes.Replace(w.fairway.Bootstrap(t, "sotw"), []byte(`"DELTA_GRPC"`), []byte(`"GRPC"`), 1)

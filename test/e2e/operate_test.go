@@ -68,6 +68,7 @@ func TestHelp(t *testing.T) {
 
 // The commands that the README shows are run as they stand there.
 func TestReadmeGrpcurl(t *testing.T) {
+	t.Parallel()
 	site(t, "readme", "readme.test", 1)
 	text, err := os.ReadFile(filepath.Join(root(t), "README.md"))
 	if err != nil {
@@ -87,7 +88,7 @@ func TestReadmeGrpcurl(t *testing.T) {
 		t.Run(c, func(t *testing.T) {
 			c = strings.ReplaceAll(c, "127.0.0.1:18001", lab.fairway.Debug)
 			for range 20 {
-				cmd := exec.CommandContext(t.Context(), "sh", "-c", c) //nolint:gosec // the README's own words
+				cmd := exec.CommandContext(t.Context(), "sh", "-c", c)
 				cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(rig.Program(t, "grpcurl"))+":"+os.Getenv("PATH"))
 				out, err := cmd.CombinedOutput()
 				if err != nil || !strings.Contains(string(out), want[i]) || strings.Contains(string(out), "@error") {
@@ -142,7 +143,7 @@ func TestManifestsAreAccepted(t *testing.T) {
 	if err := lab.kube.DryRun(secrets); err != nil {
 		t.Errorf("fairway certs: %v", err)
 	}
-	cmd := exec.CommandContext(t.Context(), rig.Program(t, "kubectl"), "--kubeconfig", lab.kube.Kubeconfig, "apply", "--dry-run=server", "-k", filepath.Join(root(t), "manifests")) //nolint:gosec // our own manifests
+	cmd := exec.CommandContext(t.Context(), rig.Program(t, "kubectl"), "--kubeconfig", lab.kube.Kubeconfig, "apply", "--dry-run=server", "-k", filepath.Join(root(t), "manifests"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("kubectl apply -k: %v\n%s", err, out)
 	}
@@ -151,6 +152,7 @@ func TestManifestsAreAccepted(t *testing.T) {
 // The rights in the manifests are enough: as that ServiceAccount, with RBAC on,
 // Fairway serves, writes the status and an Event, and is refused nothing.
 func TestRightsAreEnough(t *testing.T) {
+	t.Parallel()
 	kube := rig.StartKube(t, rig.KubeOptions{AuditLog: true})
 	kube.Namespace(t, "fairway-system")
 	for _, name := range []string{"rbac.yaml", "ingressclass.yaml"} {
@@ -197,14 +199,15 @@ func event(kube *rig.Kube, ingress, reason string) error {
 
 // The demo's tour succeeds.
 func TestDemo(t *testing.T) {
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(t.TempDir(), "demo"), "./test/demo") //nolint:gosec // our own package
+	t.Parallel()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(t.TempDir(), "demo"), "./test/demo")
 	build.Dir = root(t)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	demo := exec.CommandContext(ctx, build.Args[3]) //nolint:gosec // what was built above
+	demo := exec.CommandContext(ctx, build.Args[3])
 	demo.Dir = root(t)
 	demo.Env = append(os.Environ(), "ONCE=1", "ENVOY="+rig.Program(t, "envoy"))
 	out, err := demo.CombinedOutput()

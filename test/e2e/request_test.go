@@ -49,7 +49,13 @@ func connect(t *testing.T, address string) net.Conn {
 // It is for requests that no client would send.
 func raw(t *testing.T, request string) *rig.Reply {
 	t.Helper()
-	conn := connect(t, httpAddress())
+	return rawTo(t, httpAddress(), request)
+}
+
+// rawTo is raw for another address.
+func rawTo(t *testing.T, address, request string) *rig.Reply {
+	t.Helper()
+	conn := connect(t, address)
 	defer conn.Close()
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
@@ -58,11 +64,21 @@ func raw(t *testing.T, request string) *rig.Reply {
 	if err != nil {
 		t.Fatalf("answer to %.80q: %v", request, err)
 	}
-	body, err := io.ReadAll(response.Body)
+	answer, err := readReply(response)
 	if err != nil {
 		t.Fatalf("answer to %.80q: %v", request, err)
 	}
-	return reply(response, body)
+	return answer
+}
+
+// readReply reads the rest of an answer.
+func readReply(response *http.Response) (*rig.Reply, error) {
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	return reply(response, body), nil
 }
 
 // rawGet asks for a target over HTTP/1.1, neither of them checked or changed.
@@ -84,11 +100,19 @@ func reply(response *http.Response, body []byte) *rig.Reply {
 // answering.
 var errReset = errors.New("reset")
 
-// rawH2 sends one HTTP/2 request whose header fields are exactly the given
-// ones, in their order, and reads the answer. It returns errReset if there is
-// none.
-func rawH2(t *testing.T, conn net.Conn, fields []hpack.HeaderField, body []byte) (*rig.Reply, error) {
+// rawH2 sends one HTTP/2 request over a connection of its own, whose header
+// fields are exactly the given ones in their order, and reads the answer. It
+// returns errReset if there is none.
+func rawH2(t *testing.T, fields []hpack.HeaderField, body []byte) (*rig.Reply, error) {
 	t.Helper()
+	return readH2(sendH2(t, fields, body))
+}
+
+// sendH2 is the first half of rawH2: Envoy takes a second to end a connection
+// after a fault, so tests send all requests before they read the first answer.
+func sendH2(t *testing.T, fields []hpack.HeaderField, body []byte) *http2.Framer {
+	t.Helper()
+	conn := connect(t, httpAddress())
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +136,7 @@ func rawH2(t *testing.T, conn net.Conn, fields []hpack.HeaderField, body []byte)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return readH2(framer)
+	return framer
 }
 
 // readH2 reads the answer on the first stream.

@@ -73,6 +73,7 @@ const updates = `(^|\.)(lds|cds|eds|rds|sds)\..*update_success|listener_manager\
 // Fairway is killed and comes back: traffic goes on, the Envoy is sent nothing
 // that it has, and changes made meanwhile arrive (XP-43).
 func TestFairwayIsKilled(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	load := w.steady(t, "http://own.test/")
 	for range 3 {
@@ -124,6 +125,7 @@ func metric(t *testing.T, f *rig.Fairway, name, label, value string) float64 {
 // The API server goes away: traffic and Fairway go on, nothing is withdrawn,
 // and after its return changes arrive again.
 func TestAPIServerIsKilled(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	load := w.steady(t, "http://own.test/")
 	before := w.envoy.Stats(t, updates)
@@ -139,6 +141,7 @@ func TestAPIServerIsKilled(t *testing.T) {
 // Fairway starts while there is no API server: it is not ready, answers no
 // Envoy, and recovers by itself.
 func TestStartWithoutAPIServer(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	load := w.steady(t, "http://own.test/")
 	w.kube.KillAPIServer()
@@ -162,6 +165,7 @@ func TestStartWithoutAPIServer(t *testing.T) {
 
 // A new Envoy is ready only with everything it needs, and then serves at once.
 func TestEnvoyStartsAnew(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for i := range 50 {
 		w.kube.Apply(t, ingress("default", fmt.Sprintf("many-%d", i), fmt.Sprintf("many-%d.test/ web:80", i)))
@@ -181,6 +185,7 @@ func TestEnvoyStartsAnew(t *testing.T) {
 
 // An Envoy without a control plane is not ready and serves nothing.
 func TestEnvoyStartsWithoutFairway(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.envoy.Kill()
 	w.fairway.Kill()
@@ -200,6 +205,7 @@ func TestEnvoyStartsWithoutFairway(t *testing.T) {
 
 // A second replica serves the same bytes and versions.
 func TestReplicasAreEqual(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.kube.ApplyObjects(t, rig.TLSSecret("default", "own", rig.SelfSigned(t, rig.CertOptions{Hosts: []string{"own.test"}})))
 	for i := range 20 {
@@ -244,6 +250,7 @@ func snapshot(t *testing.T, f *rig.Fairway) map[string]string {
 // Of Envoy's admin interface the statistics address shows two pages, for GET,
 // and nothing else; the rest is behind a socket of mode 0600.
 func TestStatisticsAddressShowsTwoPages(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	c := rig.NewClient(t, rig.ClientOptions{HTTP: w.stats})
 	for path, text := range map[string]string{"/ready": "LIVE", "/stats/prometheus": "envoy_server_live"} {
@@ -271,6 +278,7 @@ func TestStatisticsAddressShowsTwoPages(t *testing.T) {
 // Certificates between Envoy and Fairway are replaced while both run: the next
 // connection uses the new ones, and no request and no update is lost.
 func TestXDSCertificatesAreReplaced(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	load := w.steady(t, "http://own.test/")
 	fresh := t.TempDir()
