@@ -53,7 +53,7 @@ func New(c Config, w io.Writer) (*App, error) {
 	a := &App{config: c, logger: newLogger(c, w)}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	tc, err := c.translation()
+	tc, err := c.translation(c.Manifests != "")
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,9 @@ func newLogger(c Config, w io.Writer) *slog.Logger {
 }
 
 // translation returns the part of the configuration that the translator needs.
-func (c *Config) translation() (translator.Config, error) {
+// A folder of manifests is its operator's own, so endpoints on loopback
+// addresses are allowed there; in a cluster, tenants write endpoints.
+func (c *Config) translation(folder bool) (translator.Config, error) {
 	fallback, err := fallbackCertificate(c.XDSTLSDir)
 	if err != nil {
 		return translator.Config{}, err
@@ -106,9 +108,7 @@ func (c *Config) translation() (translator.Config, error) {
 		ControllerClass: c.ControllerClass, IngressClass: c.IngressClass, WithoutClass: c.WithoutClass,
 		DisableCatchAll: c.DisableCatchAll, DefaultBackend: backend, DefaultCertificate: certificate, Fallback: fallback,
 		HTTPPort: uint32(c.HTTPPort), HTTPSPort: uint32(c.HTTPSPort), ExternalName: c.ExternalName,
-		OwnNamespace: os.Getenv("POD_NAMESPACE"),
-		// A folder is its operator's own; in a cluster, tenants write endpoints.
-		AllowLoopback: c.Manifests != "",
+		OwnNamespace: os.Getenv("POD_NAMESPACE"), AllowLoopback: folder,
 	}, nil
 }
 

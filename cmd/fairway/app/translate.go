@@ -62,8 +62,7 @@ func loadManifests(c Config, paths []string, stdin io.Reader) (model.Source, []e
 }
 
 func translate(cmd *cobra.Command, c Config, src model.Source, errs []error) error {
-	c.Manifests = "offline"
-	tc, err := c.translation()
+	tc, err := c.translation(true)
 	if err != nil {
 		return err
 	}
