@@ -26,6 +26,7 @@ func (b *fragmentBuilder) backend(namespace, field string, be *networkingv1.Ingr
 	b.refer(ref)
 	svc := b.src.Service(ref)
 	if svc == nil {
+		b.missing = true
 		b.report("ServiceNotFound", model.Error, field+".name", "Service %s/%s does not exist: its paths answer 503 until it does", namespace, be.Name)
 		return target{status: 503}
 	}

@@ -9,6 +9,7 @@ import (
 	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -95,6 +96,9 @@ func (c *certificate) read(chainPEM, keyPEM []byte) error {
 	if chain = leafFirst(chain, key); chain == nil {
 		return fmt.Errorf("tls.key does not belong to any certificate in tls.crt")
 	}
+	if err := checkLeaf(chain[0]); err != nil {
+		return err
+	}
 	var b bytes.Buffer
 	for _, cert := range chain {
 		if err := pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}); err != nil {
@@ -127,9 +131,14 @@ func parseChain(data []byte) ([]*x509.Certificate, error) {
 	return chain, nil
 }
 
-var errEncryptedKey = errors.New("tls.key is encrypted")
+var (
+	errEncryptedKey  = errors.New("tls.key is encrypted")
+	errUnreadableKey = errors.New("the private key in tls.key cannot be read, or its kind or curve is not supported")
+)
 
-// parseKey returns the first private key. Its errors never quote the input.
+// parseKey returns the first private key, and the same key encoded anew: Go
+// passes over parts of a key that Envoy reads, such as a public key that belongs
+// to another one. Its errors never quote the input.
 func parseKey(data []byte) (*pem.Block, crypto.Signer, error) {
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		var key any
@@ -151,9 +160,13 @@ func parseKey(data []byte) (*pem.Block, crypto.Signer, error) {
 		}
 		signer, ok := key.(crypto.Signer)
 		if err != nil || !ok {
-			return nil, nil, fmt.Errorf("the private key in tls.key cannot be read, or its kind or curve is not supported")
+			return nil, nil, errUnreadableKey
 		}
-		return &pem.Block{Type: block.Type, Bytes: block.Bytes}, signer, nil
+		der, err := x509.MarshalPKCS8PrivateKey(signer)
+		if err != nil {
+			return nil, nil, errUnreadableKey
+		}
+		return &pem.Block{Type: "PRIVATE KEY", Bytes: der}, signer, nil
 	}
 	return nil, nil, fmt.Errorf("tls.key holds no private key in PEM")
 }
@@ -164,6 +177,9 @@ func checkKey(key crypto.Signer) error {
 		if k.N.BitLen() < minRSABits {
 			return fmt.Errorf("the RSA key has %d bits, less than %d", k.N.BitLen(), minRSABits)
 		}
+		if len(k.Primes) != 2 {
+			return fmt.Errorf("the RSA key has %d primes: only keys with 2 are supported", len(k.Primes))
+		}
 	case *ecdsa.PrivateKey:
 		if k.Curve == elliptic.P224() {
 			return fmt.Errorf("the curve P-224 is not supported: use P-256")
@@ -171,6 +187,58 @@ func checkKey(key crypto.Signer) error {
 	case ed25519.PrivateKey:
 	default:
 		return fmt.Errorf("keys of type %T are not supported", key)
+	}
+	return nil
+}
+
+var (
+	oidCommonName = asn1.ObjectIdentifier{2, 5, 4, 3}
+	oidKeyUsage   = asn1.ObjectIdentifier{2, 5, 29, 15}
+	oidTLSFeature = asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 24}
+)
+
+// statusRequest is the TLS feature "must staple" of RFC 7633.
+const statusRequest = 5
+
+// checkLeaf returns why Envoy would refuse a certificate whose key is fine.
+func checkLeaf(c *x509.Certificate) error {
+	switch {
+	case !nameable(c):
+		return fmt.Errorf("the certificate has an empty common name, or neither a common name nor subject alternative names")
+	case c.PublicKeyAlgorithm == x509.ECDSA && extension(c, oidKeyUsage) != nil && c.KeyUsage&x509.KeyUsageDigitalSignature == 0:
+		return fmt.Errorf("the key usage of the certificate does not allow digital signatures")
+	case mustStaple(c):
+		return fmt.Errorf("the certificate demands a stapled OCSP response, which a Secret cannot hold")
+	}
+	return nil
+}
+
+// nameable reports whether Envoy finds a name in a certificate: the first common
+// name counts, and if there is one it must not be empty.
+func nameable(c *x509.Certificate) bool {
+	for _, a := range c.Subject.Names {
+		if a.Type.Equal(oidCommonName) {
+			return a.Value != ""
+		}
+	}
+	return len(c.DNSNames)+len(c.IPAddresses)+len(c.URIs) > 0
+}
+
+func mustStaple(c *x509.Certificate) bool {
+	value := extension(c, oidTLSFeature)
+	var features []int
+	if _, err := asn1.Unmarshal(value, &features); value != nil && err != nil {
+		return true // unreadable: who set it wanted something
+	}
+	return slices.Contains(features, statusRequest)
+}
+
+// extension returns the content of an extension; nil if there is none.
+func extension(c *x509.Certificate, oid asn1.ObjectIdentifier) []byte {
+	for _, e := range c.Extensions {
+		if e.Id.Equal(oid) {
+			return e.Value
+		}
 	}
 	return nil
 }

@@ -9,10 +9,12 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/pem"
 	"math/big"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -113,10 +115,24 @@ func TestCertificateMaterial(t *testing.T) {
 		p := pairFor(k, certificateFor(k, "a.test"))
 		return [2]string{string(p["tls.crt"]), string(p["tls.key"])}
 	}
+	with := func(change func(*x509.Certificate)) string {
+		c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "a.test"}, DNSNames: []string{"a.test"}, NotAfter: time.Unix(1<<33, 0)}
+		change(c)
+		return self(c)
+	}
+	unnamed := func(c *x509.Certificate) { c.Subject, c.DNSNames = pkix.Name{}, nil }
+	emptyName := pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{{Type: oidCommonName, Value: ""}, {Type: oidCommonName, Value: "a.test"}}}
+	features := func(f ...int) func(*x509.Certificate) {
+		return func(c *x509.Certificate) {
+			c.ExtraExtensions = []pkix.Extension{{Id: oidTLSFeature, Value: must(asn1.Marshal(f))}}
+		}
+	}
 	chain := func(ders ...[]byte) string { return string(pairFor(ec, ders...)["tls.crt"]) }
 
 	const noKey, noCert, noMatch = "tls.key holds no private key in PEM", "tls.crt holds no certificate in PEM", "tls.key does not belong to any certificate in tls.crt"
 	const unreadable = "the private key in tls.key cannot be read, or its kind or curve is not supported"
+	const nameless = "the certificate has an empty common name, or neither a common name nor subject alternative names"
+	const noSignature = "the key usage of the certificate does not allow digital signatures"
 	for name, c := range map[string]struct {
 		pair    [2]string
 		problem string
@@ -141,6 +157,18 @@ func TestCertificateMaterial(t *testing.T) {
 		"chain, leaf last":                {pair: [2]string{chain(root, middle, leaf), key}},
 		"chain, leaf in the middle":       {pair: [2]string{chain(middle, leaf, root), key}},
 		"no names":                        {pair: [2]string{self(anonymous), key}, warning: "Secret shop/t has a certificate without subject alternative names, which no client accepts"},
+		"no names at all":                 {pair: [2]string{with(unnamed), key}, problem: nameless},
+		"an e-mail address only":          {pair: [2]string{with(func(c *x509.Certificate) { unnamed(c); c.EmailAddresses = []string{"a@a.test"} }), key}, problem: nameless},
+		"empty common name":               {pair: [2]string{with(func(c *x509.Certificate) { c.Subject = emptyName }), key}, problem: nameless},
+		"a host name only":                {pair: [2]string{with(func(c *x509.Certificate) { c.Subject = pkix.Name{} }), key}},
+		"an address only":                 {pair: [2]string{with(func(c *x509.Certificate) { unnamed(c); c.IPAddresses = []net.IP{{10, 0, 0, 1}} }), key}},
+		"must staple":                     {pair: [2]string{with(features(17, 5)), key}, problem: "the certificate demands a stapled OCSP response, which a Secret cannot hold"},
+		"another TLS feature":             {pair: [2]string{with(features(17)), key}},
+		"EC for signatures":               {pair: [2]string{with(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature }), key}},
+		"EC for key encipherment":         {pair: [2]string{with(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyEncipherment }), key}, problem: noSignature},
+		"EC with a foreign public key":    {pair: [2]string{crt, ecKey(ec, &newECKey(elliptic.P256()).PublicKey)}},
+		"EC without a public key":         {pair: [2]string{crt, ecKey(ec, nil)}},
+		"RSA without its factors' powers": {pair: [2]string{of(rsaKey)[0], shortRSAKey(rsaKey)}},
 		"RSA-1024":                        {pair: of(weak), problem: "the RSA key has 1024 bits, less than 2048"},
 		"P-224":                           {pair: of(newECKey(elliptic.P224())), problem: "the curve P-224 is not supported: use P-256"},
 		"secp256k1 key":                   {pair: [2]string{crt, secp256k1Key}, problem: unreadable},
@@ -182,6 +210,34 @@ func TestCertificateMaterial(t *testing.T) {
 			validate(t, oneCertificate(got))
 		})
 	}
+}
+
+// ecKey encodes a key in SEC 1, together with a public key that need not be its
+// own.
+func ecKey(k *ecdsa.PrivateKey, public *ecdsa.PublicKey) string {
+	var content struct {
+		Version int
+		Private []byte
+		Curve   asn1.ObjectIdentifier `asn1:"explicit,tag:0"`
+		Public  asn1.BitString        `asn1:"optional,explicit,tag:1"`
+	}
+	content.Version, content.Private, content.Curve = 1, must(k.Bytes()), asn1.ObjectIdentifier{1, 2, 840, 10045, 3, 1, 7}
+	if public != nil {
+		content.Public.Bytes = must(public.Bytes())
+		content.Public.BitLength = 8 * len(content.Public.Bytes)
+	}
+	return string(block("EC PRIVATE KEY", must(asn1.Marshal(content))))
+}
+
+// shortRSAKey encodes a key in PKCS #1 and leaves out what follows from the rest.
+func shortRSAKey(k *rsa.PrivateKey) string {
+	content := struct {
+		Version int
+		N       *big.Int
+		E       int
+		D, P, Q *big.Int
+	}{0, k.N, k.E, k.D, k.Primes[0], k.Primes[1]}
+	return string(block("RSA PRIVATE KEY", must(asn1.Marshal(content))))
 }
 
 // A chain is served leaf first, each certificate followed by its issuer.

@@ -1,6 +1,7 @@
 package translator
 
 import (
+	"reflect"
 	"testing"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -76,5 +77,27 @@ func TestClassComesAndGoes(t *testing.T) {
 	delete(w.ingresses, ingress)
 	if r := tr.Apply(w, dirty(ingress)); len(r.Verdicts) != 0 || !r.Delta.Empty() {
 		t.Fatalf("nothing was said of it any more, got %v", r.Verdicts)
+	}
+}
+
+// An Ingress that was deleted and created anew between two passes is another
+// one: its status is empty, and Events of the old one do not show on it.
+func TestIngressIsCreatedAnew(t *testing.T) {
+	w, tr := newWorld(), New(testConfig)
+	w.add(t, []byte(oneIngress))
+	ingress := refOf(model.Ingress, "shop", "web")
+	first := tr.Apply(w, allDirty(w)).Verdicts
+	if len(first) != 1 || !first[0].Served {
+		t.Fatalf("got %v", first)
+	}
+	anew := w.ingresses[ingress].DeepCopy()
+	anew.UID = "another"
+	w.put(anew)
+	want := append([]model.Verdict{{Ingress: ingress}}, first...)
+	if r := tr.Apply(w, dirty(ingress)); !reflect.DeepEqual(r.Verdicts, want) || !r.Delta.Empty() {
+		t.Fatalf("got %v, want %v and no change for Envoy", r.Verdicts, want)
+	}
+	if r := tr.Apply(w, dirty(ingress)); len(r.Verdicts) != 0 {
+		t.Fatalf("got %v again", r.Verdicts)
 	}
 }

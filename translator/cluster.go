@@ -26,6 +26,8 @@ type cluster struct {
 	key   clusterKey
 	users map[model.Ref]struct{} // Ingresses
 
+	sliceless bool // the Service has no EndpointSlice at all, not even an empty one
+
 	problem string // why Envoy would refuse it; empty as a rule
 }
 
@@ -142,6 +144,7 @@ func (p *pass) clusterResources(c *cluster, svc *corev1.Service) ([]*envoy.Resou
 			return nil, nil // it changed after its users were read: they come again
 		}
 		p.withdraw(envoy.Name{Type: envoy.Endpoint, Name: name})
+		c.sliceless = false
 		return c.encode(nil, envoy.Cluster, envoy.DNSCluster(name, up, svc.Spec.ExternalName, uint32(c.key.port)))
 	}
 	assignment, err := p.assignment(c, svc)
@@ -156,7 +159,12 @@ func (p *pass) assignment(c *cluster, svc *corev1.Service) ([]*envoy.Resource, e
 	if port == nil || svc.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil, nil
 	}
-	endpoints := addresses(svc, port, p.src.Slices(c.key.service), p.t.config.AllowLoopback)
+	known := p.src.Slices(c.key.service)
+	if c.sliceless != (len(known) == 0) {
+		c.sliceless = len(known) == 0
+		maps.Copy(p.touched, c.users)
+	}
+	endpoints := addresses(svc, port, known, p.t.config.AllowLoopback)
 	return c.encode(nil, envoy.Endpoint, envoy.LoadAssignment(c.key.name(), endpoints))
 }
 

@@ -181,7 +181,10 @@ func TestEndpointLane(t *testing.T) {
 	w.add(t, []byte(oneIngress))
 	tr := New(testConfig)
 	tr.Apply(w, allDirty(w))
-	service := refOf(model.Service, "shop", "web")
+	service, ingress := refOf(model.Service, "shop", "web"), refOf(model.Ingress, "shop", "web")
+	if !tr.verdicts[ingress].Incomplete {
+		t.Error("a Service without any slice is complete")
+	}
 	for _, step := range []struct {
 		name   string
 		slices map[string]string
@@ -204,8 +207,13 @@ func TestEndpointLane(t *testing.T) {
 		d := newDirty()
 		d.Endpoints[service] = struct{}{}
 		result := tr.Apply(w, d)
-		if len(result.Delta.Upserts) != 1 || len(result.Delta.Removes)+len(result.Verdicts) != 0 || result.References != nil {
-			t.Fatalf("%s: got %d upserts, %d removes, %d verdicts", step.name, len(result.Delta.Upserts), len(result.Delta.Removes), len(result.Verdicts))
+		if len(result.Delta.Upserts) != 1 || len(result.Delta.Removes) != 0 || result.References != nil {
+			t.Fatalf("%s: got %d upserts, %d removes", step.name, len(result.Delta.Upserts), len(result.Delta.Removes))
+		}
+		// Whether the Service has a slice at all is part of the verdict.
+		incomplete := len(step.slices) == 0
+		if v := result.Verdicts; incomplete != (tr.verdicts[ingress].Incomplete) || len(v) > 1 || len(v) == 1 && v[0].Incomplete != incomplete {
+			t.Errorf("%s: verdicts %v", step.name, v)
 		}
 		if got := strings.Join(endpointsOf(t, result.Delta.Upserts[0]), " "); got != step.want {
 			t.Errorf("%s: got %q, want %q", step.name, got, step.want)

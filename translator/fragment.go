@@ -9,6 +9,7 @@ import (
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"fairway/translator/model"
 )
@@ -25,9 +26,11 @@ const acmePath = "/.well-known/acme-challenge"
 // immutable once built.
 type fragment struct {
 	ref     model.Ref
+	uid     types.UID // another one under the same name is another Ingress
 	exists  bool
 	created time.Time
 	served  bool
+	missing bool              // a Service or Secret that it names does not exist
 	claims  map[string]*claim // by host
 	names   map[string]grant  // server name → its certificate
 	targets map[clusterKey]struct{}
@@ -71,7 +74,7 @@ func buildFragment(ref model.Ref, c *Config, src model.Source, certificates func
 	b := &fragmentBuilder{fragment: f, config: c, src: src, certificates: certificates}
 	if err := attempt(func() error { b.read(src.Ingress(ref)); return nil }); err != nil {
 		left := newFragment(ref)
-		left.exists, left.served, left.created, left.uses = true, true, f.created, f.uses
+		left.exists, left.served, left.uid, left.created, left.uses = true, true, f.uid, f.created, f.uses
 		left.reports = []model.Report{{Object: ref, Reason: "InternalError", Severity: model.Error,
 			Message: "Fairway failed on this Ingress and leaves it out; please report this: " + err.Error()}}
 		f = left
@@ -102,7 +105,7 @@ func (b *fragmentBuilder) read(ing *networkingv1.Ingress) {
 	if ing == nil {
 		return
 	}
-	b.exists, b.created = true, ing.CreationTimestamp.Time
+	b.exists, b.uid, b.created = true, ing.UID, ing.CreationTimestamp.Time
 	if b.served = b.ours(ing); !b.served {
 		return
 	}

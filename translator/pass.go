@@ -62,6 +62,9 @@ func (p *pass) rebuildFragment(ref model.Ref) {
 	t := p.t
 	f := buildFragment(ref, &t.config, p.src, func(s model.Ref) *certificate { return t.certificate(p.src, s) })
 	old := t.fragments[ref]
+	if old != nil && f.exists && old.uid != f.uid {
+		p.forgetVerdict(ref)
+	}
 	p.touched[ref] = struct{}{}
 	p.follow = p.follow || old != nil && len(old.secrets) > 0 || len(f.secrets) > 0
 	t.references.set(ref, f.uses)
@@ -86,7 +89,7 @@ func (p *pass) conclude() {
 		} else {
 			p.t.verdicts[ref] = v
 		}
-		if !known && p.t.fragments[ref] == nil || known && last.Served == v.Served && slices.Equal(last.Reports, v.Reports) {
+		if !known && p.t.fragments[ref] == nil || known && last.Equal(v) {
 			continue
 		}
 		p.result.Verdicts = append(p.result.Verdicts, v)
@@ -96,19 +99,31 @@ func (p *pass) conclude() {
 	}
 }
 
+// forgetVerdict concludes that an Ingress is gone although its name is not: it
+// was deleted and created anew between two passes. The new one has neither the
+// status nor the Events of the old one.
+func (p *pass) forgetVerdict(ref model.Ref) {
+	if _, known := p.t.verdicts[ref]; known {
+		delete(p.t.verdicts, ref)
+		p.result.Verdicts = append(p.result.Verdicts, model.Verdict{Ingress: ref})
+	}
+}
+
 func (p *pass) verdict(ref model.Ref) model.Verdict {
 	v := model.Verdict{Ingress: ref}
 	f := p.t.fragments[ref]
 	if f == nil {
 		return v
 	}
-	v.Served = f.served
+	v.Served, v.Incomplete = f.served, f.missing
 	v.Reports = slices.Clone(f.reports)
 	for name := range f.claims {
 		v.Reports = append(v.Reports, p.t.hosts[name].conflicts[ref]...)
 	}
 	for k := range f.targets {
-		if problem := p.t.clusters[k.name()].problem; problem != "" {
+		c := p.t.clusters[k.name()]
+		v.Incomplete = v.Incomplete || c.sliceless
+		if problem := c.problem; problem != "" {
 			v.Reports = append(v.Reports, model.Report{Object: ref, Reason: "InternalError", Severity: model.Error,
 				Message: "Envoy would refuse what Fairway made of " + k.service.String() + "; please report this: " + problem})
 		}

@@ -55,6 +55,7 @@ func (b *fragmentBuilder) certificate(ing *networkingv1.Ingress, field string, e
 	b.refer(ref)
 	b.secrets = append(b.secrets, ref)
 	cert := b.certificates(ref)
+	b.missing = b.missing || cert.source == nil
 	if cert.problem != nil {
 		b.report(cert.problem.reason, model.Error, field+".secretName", "%s: its hosts get the default certificate", cert.problem.message)
 		return nil

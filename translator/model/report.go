@@ -1,6 +1,9 @@
 package model
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 // Severity says how bad a Report is.
 type Severity string
@@ -31,6 +34,14 @@ func (r Report) Compare(o Report) int {
 // replaces the former one of the same Ingress.
 type Verdict struct {
 	Ingress Ref
-	Served  bool     // the Ingress exists and its class is ours
-	Reports []Report // sorted; empty when all is well
+	Served  bool // the Ingress exists and its class is ours
+	// Incomplete: something that the Ingress names does not exist. Watches of
+	// different kinds are not in step, so it may exist and not be known yet.
+	Incomplete bool
+	Reports    []Report // sorted; empty when all is well
+}
+
+// Equal reports whether two verdicts say the same.
+func (v Verdict) Equal(o Verdict) bool {
+	return v.Ingress == o.Ingress && v.Served == o.Served && v.Incomplete == o.Incomplete && slices.Equal(v.Reports, o.Reports)
 }

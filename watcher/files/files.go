@@ -107,7 +107,7 @@ func (w *Watcher) scan(n *notifier) bool {
 		return n.watch([]string{ancestor(w.o.Dir)})
 	}
 	again := n.watch(t.folders)
-	now, unsettled := w.scanner.scan(t.files)
+	now, unsettled := w.scanner.scan(t)
 	w.publish(now)
 	return again || unsettled
 }
@@ -134,14 +134,14 @@ func Load(paths ...string) (model.Source, []error) {
 func (o Options) Load(paths ...string) (model.Source, []error) {
 	var errs []error
 	o.OnProblem = func(path string, err error) { errs = append(errs, fmt.Errorf("%s: %w", path, err)) }
-	var found []string
+	found := &tree{}
 	for _, path := range paths {
 		t, err := walk(path)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("reading manifests: %w", err))
 			continue
 		}
-		found = append(found, t.files...)
+		found.files = append(found.files, t.files...)
 	}
 	w, _ := newScanner(o).scan(found)
 	return newSource(w), errs

@@ -312,6 +312,55 @@ func TestSymlinkCircle(t *testing.T) {
 	}
 }
 
+// What cannot be looked at is reported, and hides neither its neighbours nor
+// what it held before.
+func TestUnreadableEntryHidesNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	r := start(t, dir)
+	r.write("a.yaml", sliceYAML)
+	r.expect("config IngressClass fairway", "endpoints Service default/web")
+	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("a.yaml", filepath.Join(dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("s.yaml/x", filepath.Join(dir, "b.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	r.write("s.yaml", serviceYAML)
+	r.expect("config Service default/web")
+	r.eventually("both links are reported", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		text := strings.Join(r.problems, "\n")
+		return strings.Contains(text, "a.yaml: open ") && strings.Contains(text, "b.yaml: open ")
+	})
+	if n := len(r.w.Source().Slices(webService)); n != 1 {
+		t.Errorf("slices: got %d, want the one from before", n)
+	}
+}
+
+// A folder that cannot be read keeps what it held.
+func TestUnreadableFolderKeepsItsObjects(t *testing.T) {
+	dir := t.TempDir()
+	sub := filepath.Join(dir, "sub")
+	write(t, filepath.Join(sub, "a.yaml"), serviceYAML)
+	problems := map[string]error{}
+	s := newScanner(Options{OnProblem: func(path string, err error) { problems[path] = err }})
+	s.scan(&tree{files: []string{filepath.Join(sub, "a.yaml")}})
+	for range 3 {
+		w, _ := s.scan(&tree{files: []string{sub}, closed: []string{sub}})
+		if len(w.services) != 1 || problems[sub] == nil {
+			t.Fatalf("got %d Services and the problems %v", len(w.services), problems)
+		}
+	}
+	s.scan(&tree{})
+	if w, _ := s.scan(&tree{}); len(w.services) != 0 || problems[sub] != nil {
+		t.Errorf("after the folder is gone: %d Services and the problems %v", len(w.services), problems)
+	}
+}
+
 // A file that is emptied for a moment, as editors do, loses nothing.
 func TestEmptiedForAMoment(t *testing.T) {
 	s := newScanner(Options{OnProblem: func(string, error) {}})
@@ -325,7 +374,7 @@ func TestEmptiedForAMoment(t *testing.T) {
 		{"", true, true}, {"", false, false}, {serviceYAML, true, false},
 	} {
 		write(t, path, step.content)
-		w, again := s.scan([]string{path})
+		w, again := s.scan(&tree{files: []string{path}})
 		if (len(w.services) == 1) != step.present || again != step.again {
 			t.Errorf("scan %d: got present %v, again %v; want %v, %v", i, len(w.services) == 1, again, step.present, step.again)
 		}
@@ -339,7 +388,7 @@ func TestProblemsAreLogged(t *testing.T) {
 	path := filepath.Join(w.o.Dir, "a.yaml")
 	for _, content := range []string{"hello\n", "hello again\n", serviceYAML} {
 		write(t, path, content)
-		w.scanner.scan([]string{path})
+		w.scanner.scan(&tree{files: []string{path}})
 	}
 	got := lines.String()
 	if strings.Count(got, `level=WARN msg="manifest has a problem" file=`+path+` err="document 1: not a Kubernetes object"`) != 1 ||

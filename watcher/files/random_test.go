@@ -74,7 +74,7 @@ func settled(t *rapid.T, s *scanner, dir string) *world {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w, again := s.scan(tree.files); !again {
+		if w, again := s.scan(tree); !again {
 			return w
 		}
 	}

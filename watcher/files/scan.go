@@ -31,14 +31,14 @@ func newScanner(o Options) *scanner { return &scanner{options: o, files: map[str
 // scan reads the files and returns the world that they make, and whether to
 // look again soon: a file that has just vanished or become empty keeps its
 // objects for one more scan, because that is how many editors begin to save.
-func (s *scanner) scan(paths []string) (w *world, again bool) {
+func (s *scanner) scan(t *tree) (w *world, again bool) {
 	present := map[string]bool{}
-	for _, path := range paths {
+	for _, path := range t.files {
 		present[path] = true
 		again = s.read(path) || again
 	}
 	for path, f := range s.files {
-		if present[path] {
+		if present[path] || t.hides(path) {
 			continue
 		}
 		if f.missing || len(f.objects) == 0 {

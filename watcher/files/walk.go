@@ -12,6 +12,7 @@ import (
 type tree struct {
 	files   []string
 	folders []string
+	closed  []string        // folders that could not be read: what they held last stays
 	visited map[string]bool // target paths, since symlinks may form a circle
 }
 
@@ -52,22 +53,21 @@ func (t *tree) folder(dir string) error {
 		if strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		if err := t.entry(filepath.Join(dir, e.Name()), e); err != nil {
-			return err
-		}
+		t.entry(filepath.Join(dir, e.Name()), e)
 	}
 	return nil
 }
 
 // entry adds a file or descends into a folder. What vanished meanwhile, or is a
-// broken link, is not there.
-func (t *tree) entry(path string, e os.DirEntry) error {
+// link to nothing, is not there. What cannot be looked at hides nothing else: it
+// is added as a file, and reading it says what is wrong.
+func (t *tree) entry(path string, e os.DirEntry) {
 	info, err := os.Stat(path)
-	if os.IsNotExist(err) {
-		return nil
-	}
 	if err != nil {
-		return err
+		if !os.IsNotExist(err) && manifest(path) {
+			t.files = append(t.files, path)
+		}
+		return
 	}
 	if e.Type()&os.ModeSymlink != 0 {
 		if target, err := filepath.EvalSymlinks(path); err == nil {
@@ -77,12 +77,18 @@ func (t *tree) entry(path string, e os.DirEntry) error {
 	switch {
 	case info.IsDir():
 		if err := t.folder(path); err != nil && !os.IsNotExist(err) {
-			return err
+			t.files, t.closed = append(t.files, path), append(t.closed, path)
 		}
 	case info.Mode().IsRegular() && manifest(path):
 		t.files = append(t.files, path)
 	}
-	return nil
+}
+
+// hides reports whether a path is below a folder that could not be read.
+func (t *tree) hides(path string) bool {
+	return slices.ContainsFunc(t.closed, func(dir string) bool {
+		return strings.HasPrefix(path, dir+string(filepath.Separator))
+	})
 }
 
 // manifest reports whether the name is one of a manifest.

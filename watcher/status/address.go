@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -60,7 +61,7 @@ func (w *Writer) state(ref model.Ref) (served, was bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	generation, ok := w.served[ref]
-	return ok && generation <= w.settled, w.former[ref]
+	return ok && generation <= w.settled && !time.Now().Before(w.patient[ref]), w.former[ref]
 }
 
 // publish writes our addresses unless they are there.

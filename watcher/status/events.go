@@ -71,7 +71,6 @@ func eventOf(r model.Report, ing *networkingv1.Ingress, now time.Time) *corev1.E
 			Namespace:  ing.Namespace,
 			Name:       ing.Name,
 			UID:        ing.UID,
-			FieldPath:  r.Field,
 		},
 		Reason:              r.Reason,
 		Message:             message(r),
@@ -89,10 +88,12 @@ func eventOf(r model.Report, ing *networkingv1.Ingress, now time.Time) *corev1.E
 func eventName(r model.Report, ing *networkingv1.Ingress) string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{string(ing.UID), r.Reason, r.Field, r.Message}, "\x00")))
 	suffix := fmt.Sprintf(".%x", sum[:8])
-	return ing.Name[:min(len(ing.Name), maxName-len(suffix))] + suffix
+	name := ing.Name[:min(len(ing.Name), maxName-len(suffix))]
+	return strings.TrimRight(name, "-.") + suffix // no label of a name may end in either
 }
 
-// message is what people see: kubectl does not show the field of an Event.
+// message is what people see. The field stands in it, and not in the reference
+// to the object, because `kubectl get events` shows only this.
 func message(r model.Report) string {
 	text := r.Message
 	if r.Field != "" && !strings.Contains(text, r.Field) {

@@ -21,6 +21,15 @@ const component = "fairway"
 // Ingress a moment before its Service is no mistake.
 const hold = 500 * time.Millisecond
 
+// Envoy acknowledges a change a moment before its workers act on it, so the
+// address waits for activation after the acknowledgement. An Ingress that names
+// something that is not known waits for patience: the watches of Services,
+// EndpointSlices and Secrets may be behind that of Ingresses.
+const (
+	activation = 100 * time.Millisecond
+	patience   = 2 * time.Second
+)
+
 // Options configures a Writer.
 type Options struct {
 	Client       kubernetes.Interface // nil: reports are logged, and nothing is written
@@ -44,6 +53,7 @@ type Writer struct {
 	settled uint64                              // the last generation that an Envoy has acknowledged
 	served  map[model.Ref]uint64                // our Ingresses; the generation from which on each was served
 	waiting map[model.Ref]bool                  // those of served whose generation is not settled
+	patient map[model.Ref]time.Time             // those of served that were never complete, and how long they wait for that
 	former  map[model.Ref]bool                  // Ingresses that were ours and are to be cleared
 	reports map[model.Ref]map[model.Report]bool // by the Ingress whose verdict has them
 	raised  map[model.Report]int                // how many verdicts have the report
@@ -56,7 +66,7 @@ func New(o Options) *Writer {
 	}
 	w := &Writer{
 		o: o, log: o.Logger, metrics: newMetrics(o.Registerer), addresses: entries(o.Addresses),
-		served: map[model.Ref]uint64{}, waiting: map[model.Ref]bool{}, former: map[model.Ref]bool{},
+		served: map[model.Ref]uint64{}, waiting: map[model.Ref]bool{}, patient: map[model.Ref]time.Time{}, former: map[model.Ref]bool{},
 		reports: map[model.Ref]map[model.Report]bool{}, raised: map[model.Report]int{},
 	}
 	w.statuses = newWorker("status is not written", 50, o.Logger, w.writeStatus)
@@ -102,7 +112,7 @@ func (w *Writer) Settled(generation uint64) {
 	for ref := range w.waiting {
 		if w.served[ref] <= w.settled {
 			delete(w.waiting, ref)
-			w.statuses.add(ref)
+			w.statuses.addAfter(ref, activation)
 		}
 	}
 }
@@ -111,24 +121,36 @@ func (w *Writer) Settled(generation uint64) {
 // already keeps its first generation: it does work, and an Ingress that changes
 // all the time must get its address too. The caller holds w.mu.
 func (w *Writer) replaceVerdict(v model.Verdict, generation uint64) {
+	ref := v.Ingress
 	if !v.Served {
-		if _, was := w.served[v.Ingress]; was {
-			w.former[v.Ingress] = true
+		if _, was := w.served[ref]; was {
+			w.former[ref] = true
 		}
-		delete(w.served, v.Ingress)
-		delete(w.waiting, v.Ingress)
-		w.statuses.add(v.Ingress)
+		delete(w.served, ref)
+		delete(w.waiting, ref)
+		delete(w.patient, ref)
+		w.statuses.add(ref)
 		return
 	}
-	delete(w.former, v.Ingress)
-	if _, was := w.served[v.Ingress]; !was {
-		w.served[v.Ingress] = generation
+	delete(w.former, ref)
+	_, was := w.served[ref]
+	_, patient := w.patient[ref]
+	switch {
+	case !was && v.Incomplete:
+		w.patient[ref] = time.Now().Add(patience)
+		w.statuses.addAfter(ref, patience)
+	case patient && !v.Incomplete:
+		delete(w.patient, ref)
+		was = false // from this generation on it works
 	}
-	if w.served[v.Ingress] <= w.settled {
-		w.statuses.add(v.Ingress)
+	if !was {
+		w.served[ref] = generation
+	}
+	if w.served[ref] <= w.settled {
+		w.statuses.addAfter(ref, activation)
 		return
 	}
-	w.waiting[v.Ingress] = true
+	w.waiting[ref] = true
 }
 
 // replaceReports finds out which reports are new and which are gone. The caller

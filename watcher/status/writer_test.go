@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -161,7 +162,7 @@ func (r *rig) idle() {
 	marker := model.Ref{Kind: model.Ingress, Namespace: "marker", Name: fmt.Sprint(time.Now().UnixNano())}
 	passed := make(chan struct{})
 	r.source.barriers.Store(marker, passed)
-	r.w.statuses.add(marker)
+	r.w.statuses.addAfter(marker, activation) // behind everything that was added so far
 	select {
 	case <-passed:
 	case <-time.After(5 * time.Second):
@@ -193,6 +194,34 @@ func TestStatusWaitsForTheEnvoy(t *testing.T) {
 }
 
 // An Ingress that changes all the time is served from its first generation on.
+// An Ingress that names something that is not known gets its address when that
+// is known and acknowledged, or after a while without it.
+func TestStatusWaitsForWhatTheIngressNames(t *testing.T) {
+	incomplete := []model.Verdict{{Ingress: web, Served: true, Incomplete: true}}
+	r := start(t, two, ingress())
+	r.w.Settled(5)
+	r.w.Conclude(incomplete, 5)
+	r.idle()
+	if got := r.actions(); len(got) != 0 {
+		t.Fatalf("before it is complete: %q", got)
+	}
+	r.w.Conclude(served(), 6)
+	r.idle()
+	if got := r.actions(); len(got) != 0 {
+		t.Fatalf("before that is settled: %q", got)
+	}
+	r.w.Settled(6)
+	r.expectAddresses(twoShown)
+
+	alone := start(t, two, ingress())
+	alone.w.Settled(5)
+	alone.w.Conclude(incomplete, 5)
+	alone.expectAddresses(twoShown)
+	alone.w.Conclude(incomplete, 6) // what was complete once, or long enough, stays
+	alone.idle()
+	alone.expectAddresses(twoShown)
+}
+
 func TestStatusIsNotPostponedByChanges(t *testing.T) {
 	r := start(t, two, ingress())
 	r.w.Conclude(served(), 5)
@@ -353,7 +382,7 @@ func (r *rig) events() []string {
 	}
 	var out []string
 	for _, e := range list.(*corev1.EventList).Items {
-		out = append(out, fmt.Sprintf("%s %s %s", e.Reason, e.InvolvedObject.FieldPath, e.Message))
+		out = append(out, fmt.Sprintf("%s %s", e.Reason, e.Message))
 	}
 	slices.Sort(out)
 	return out
@@ -377,7 +406,7 @@ func TestEvents(t *testing.T) {
 	other := model.Report{Object: model.Ref{Kind: model.Service, Namespace: "a", Name: "x"}, Reason: "BadPort", Severity: model.Warning}
 	r.w.Conclude(served(noService, noSecret, other, noService), 1)
 	r.w.Conclude(served(noService, noSecret, other), 2)
-	want := []string{"SecretNotFound spec.tls[0] spec.tls[0]: there is no Secret a/t", "ServiceNotFound spec.rules[0] spec.rules[0]: there is no Service a/x"}
+	want := []string{"SecretNotFound spec.tls[0]: there is no Secret a/t", "ServiceNotFound spec.rules[0]: there is no Service a/x"}
 	r.eventually("two Events", func() bool { return slices.Equal(r.events(), want) })
 	if !strings.Contains(r.logs.String(), `msg="report raised" object="Service a/x" reason=BadPort severity=Warning`) {
 		t.Errorf("the report on the Service is not logged: %s", r.logs)
@@ -400,7 +429,7 @@ func TestShortLivedReport(t *testing.T) {
 	r.w.Conclude(served(report("ServiceNotFound", "", "x")), 1)
 	r.w.Conclude(served(report("SecretNotFound", "", "y")), 2)
 	r.eventually("the lasting one", func() bool { return len(r.events()) > 0 })
-	if got, want := r.events(), []string{"SecretNotFound  y"}; !slices.Equal(got, want) {
+	if got, want := r.events(), []string{"SecretNotFound y"}; !slices.Equal(got, want) {
 		t.Errorf("events: got %q, want %q", got, want)
 	}
 }
@@ -432,11 +461,22 @@ func TestEventForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"metadata":{"name":"` + eventName(report("R", "spec.x", "spec.x is bad"), ingress()) + `","namespace":"a"},` +
-		`"involvedObject":{"kind":"Ingress","namespace":"a","name":"web","uid":"u","apiVersion":"networking.k8s.io/v1","fieldPath":"spec.x"},` +
+		`"involvedObject":{"kind":"Ingress","namespace":"a","name":"web","uid":"u","apiVersion":"networking.k8s.io/v1"},` +
 		`"reason":"R","message":"spec.x is bad","source":{"component":"fairway"},"firstTimestamp":"2026-05-04T03:02:01Z","lastTimestamp":"2026-05-04T03:02:01Z",` +
 		`"count":1,"type":"Warning","eventTime":null,"reportingComponent":"fairway","reportingInstance":""}`
 	if string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// The name of an Event is one that the API server takes, whatever the Ingress's.
+func TestEventName(t *testing.T) {
+	for _, name := range []string{"web", strings.Repeat("a", 253), strings.Repeat("a", 235) + ".b", strings.Repeat("a", 234) + "--b", strings.Repeat("a.b-", 63)} {
+		ing := ingress()
+		ing.Name = name
+		if got := eventName(report("R", "f", "m"), ing); len(validation.IsDNS1123Subdomain(got)) > 0 {
+			t.Errorf("%s: %v", got, validation.IsDNS1123Subdomain(got))
+		}
 	}
 }
 
