@@ -112,9 +112,15 @@ func (w *Writer) Settled(generation uint64) {
 	for ref := range w.waiting {
 		if w.served[ref] <= w.settled {
 			delete(w.waiting, ref)
-			w.statuses.addAfter(ref, activation)
+			w.schedule(ref)
 		}
 	}
+}
+
+// schedule writes the status of an Ingress that is served and settled as soon
+// as it may be written. The caller holds w.mu.
+func (w *Writer) schedule(ref model.Ref) {
+	w.statuses.addAfter(ref, max(activation, time.Until(w.patient[ref])))
 }
 
 // replaceVerdict notes whether an Ingress is served. An Ingress that is served
@@ -138,7 +144,6 @@ func (w *Writer) replaceVerdict(v model.Verdict, generation uint64) {
 	switch {
 	case !was && v.Incomplete:
 		w.patient[ref] = time.Now().Add(patience)
-		w.statuses.addAfter(ref, patience)
 	case patient && !v.Incomplete:
 		delete(w.patient, ref)
 		was = false // from this generation on it works
@@ -147,7 +152,7 @@ func (w *Writer) replaceVerdict(v model.Verdict, generation uint64) {
 		w.served[ref] = generation
 	}
 	if w.served[ref] <= w.settled {
-		w.statuses.addAfter(ref, activation)
+		w.schedule(ref)
 		return
 	}
 	w.waiting[ref] = true
