@@ -119,6 +119,9 @@ func (b *fragmentBuilder) read(ing *networkingv1.Ingress) {
 	}
 	b.defaultBackend(ing)
 	b.tls(ing)
+	if unprotected := b.annotations(ing); unprotected {
+		b.close()
+	}
 }
 
 var hostName = regexp.MustCompile(`^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
