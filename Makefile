@@ -6,6 +6,7 @@ CACHE   := $(CURDIR)/.cache/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TESTED  := envoy grpcurl etcd kube-apiserver kubectl
 PACKAGES ?= ./...
+RUN      ?= .
 RACE     = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 # What the tests find real programs by. A value that is set already wins.
@@ -18,17 +19,17 @@ SAY        = @printf '== %s\n'
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## Build bin/fairway
-	go build -trimpath -ldflags "-s -w -X fairway/cmd/fairway/app.Version=$(VERSION)" -o bin/fairway ./cmd/fairway
+build: ## Build bin/fairway, linked statically
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X fairway/cmd/fairway/app.Version=$(VERSION)" -o bin/fairway ./cmd/fairway
 
 tools: ## Install what the tests run into .cache/bin (up to 10 minutes, once)
 	@go run ./test/tools -dir "$(CACHE)" $(TESTED)
 
-test: tools ## Run every test, against the real parts (PACKAGES=./xds/... for some)
+test: tools ## Run every test, against the real parts (PACKAGES=./xds/... RUN=TestName for some)
 	$(SAY) "go vet: compiles everything, the first time 2 to 4 minutes"
 	@go vet $(PACKAGES)
 	$(SAY) "go test $(if $(RACE),with,WITHOUT) the race detector$(if $(RACE),, for want of a C compiler): 5 to 15 minutes"
-	@$(WITH_TOOLS) go test $(RACE) -shuffle=on -p 2 -timeout 30m $(PACKAGES)
+	@$(WITH_TOOLS) go test $(RACE) -shuffle=on -p 2 -timeout 30m -run "$(RUN)" $(PACKAGES)
 
 lint: ## Check the style
 	@go run ./test/tools -dir "$(CACHE)" golangci-lint

@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -37,7 +37,7 @@ func run(ctx context.Context) error {
 	if os.Getenv("ONCE") == "1" {
 		return nil
 	}
-	fmt.Println("\nEverything keeps running; edit the files and see. Ctrl-C ends it.")
+	fmt.Printf("\nEverything keeps running. Edit a file in %s, such as the port in endpoints.yaml or a host in\ningress.yaml, and ask again; what Fairway says about it is in %s. Ctrl-C ends it.\n", s.objects, s.fairwayLog())
 	<-ctx.Done()
 	return nil
 }

@@ -182,6 +182,8 @@ func (s *stage) close() {
 	_ = os.RemoveAll(s.dir)
 }
 
+func (s *stage) fairwayLog() string { return filepath.Join(s.dir, "fairway.log") }
+
 func (s *stage) printLogs() {
 	logs, _ := filepath.Glob(filepath.Join(s.dir, "*.log"))
 	for _, l := range logs {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -125,6 +126,14 @@ func (s *stage) hints() {
   curl -H 'Host: hello.test' http://%[1]s/
   curl -k --connect-to ::%[2]s https://secure.test/
   curl http://%[3]s/metrics
-  grpcurl -plaintext -d '{"type_url":"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"}' %[4]s envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources
-`, address(s.ports.http), address(s.ports.https), address(s.ports.admin), address(s.ports.debug))
+  %[5]s -plaintext -d '{"type_url":"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"}' %[4]s envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources
+`, address(s.ports.http), address(s.ports.https), address(s.ports.admin), address(s.ports.debug), grpcurl())
+}
+
+// grpcurl is how to call it: by name, or where make has put it.
+func grpcurl() string {
+	if _, err := exec.LookPath("grpcurl"); err == nil {
+		return "grpcurl"
+	}
+	return ".cache/bin/grpcurl"
 }

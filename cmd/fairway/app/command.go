@@ -18,7 +18,11 @@ func Command() *cobra.Command {
 		Short:         "An Ingress controller that drives Envoy over xDS",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       Version,
 	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+	})
 	root.AddCommand(serveCommand(), bootstrapCommand(), translateCommand(), certsCommand(), versionCommand())
 	return root
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -70,6 +71,9 @@ func translate(cmd *cobra.Command, c Config, src model.Source, errs []error) err
 	for _, err := range errs {
 		fmt.Fprintln(cmd.ErrOrStderr(), "Error", err)
 	}
+	if bad > 0 && isEmpty(src) {
+		return countErrors(bad)
+	}
 	result := translator.Full(tc, src)
 	out := bufio.NewWriter(cmd.OutOrStdout())
 	for _, r := range result.Delta.Upserts {
@@ -81,6 +85,9 @@ func translate(cmd *cobra.Command, c Config, src model.Source, errs []error) err
 		return fmt.Errorf("writing the resources: %w", err)
 	}
 	for _, v := range result.Verdicts {
+		if !v.Served {
+			fmt.Fprintln(cmd.ErrOrStderr(), "Warning", v.Ingress, "is not served: its class is not ours")
+		}
 		for _, r := range v.Reports {
 			fmt.Fprintln(cmd.ErrOrStderr(), r.Severity, r.Object, r.Reason, r.Field+":", r.Message)
 			if r.Severity == model.Error {
@@ -88,10 +95,25 @@ func translate(cmd *cobra.Command, c Config, src model.Source, errs []error) err
 			}
 		}
 	}
-	if bad > 0 {
-		return fmt.Errorf("%d errors", bad)
+	return countErrors(bad)
+}
+
+func isEmpty(src model.Source) bool {
+	for range src.Ingresses() {
+		return false
 	}
-	return nil
+	return true
+}
+
+func countErrors(n int) error {
+	switch n {
+	case 0:
+		return nil
+	case 1:
+		return errors.New("1 error")
+	default:
+		return fmt.Errorf("%d errors", n)
+	}
 }
 
 func render(w io.Writer, r *envoy.Resource) error {
