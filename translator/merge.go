@@ -53,9 +53,29 @@ func (p *pass) merge(h *host) *merged {
 		m.routes[i].slashOnly = sibling && !r.key.exact && strings.HasSuffix(r.key.path, "/")
 	}
 	if strings.HasPrefix(h.name, "*.") {
-		m.below = p.merge(p.t.hosts[catchAll])
+		m.fallThrough(p.merge(p.t.hosts[catchAll]), claims)
 	}
 	return m
+}
+
+// maxFallThrough bounds the routes that every wildcard host repeats of the
+// catch-all host: one tenant's paths times another's hosts would fill the
+// memory of everybody.
+const maxFallThrough = 100
+
+// fallThrough lets a wildcard host end in the catch-all host's routes.
+func (m *merged) fallThrough(all *merged, claims []*claim) {
+	m.below = all
+	if len(all.routes) <= maxFallThrough {
+		return
+	}
+	m.below = &merged{name: catchAll, fallback: all.fallback}
+	for _, c := range claims {
+		m.conflicts[c.from.ref] = append(m.conflicts[c.from.ref], model.Report{
+			Object: c.from.ref, Reason: "FallThroughLimited", Severity: model.Warning,
+			Message: fmt.Sprintf("rules without a host have more than %d paths: requests for names with two labels in place of the * of %s go to the default backend instead of them", maxFallThrough, m.name),
+		})
+	}
 }
 
 func (m *merged) route(r route, c *claim) mergedRoute {
