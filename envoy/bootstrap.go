@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
@@ -192,9 +194,18 @@ func adminAddress(o BootstrapOptions) (*corev3.Address, error) {
 	if o.AdminSocket != "" {
 		return pipeAddress(o.AdminSocket, 0o600), nil
 	}
-	host, port, err := splitAddress("admin address", o.AdminAddress)
+	return boundAddress("admin address", o.AdminAddress)
+}
+
+// boundAddress reads an address that Envoy listens on: it takes no host names
+// there.
+func boundAddress(what, address string) (*corev3.Address, error) {
+	host, port, err := splitAddress(what, address)
 	if err != nil {
 		return nil, err
+	}
+	if _, err := netip.ParseAddr(host); err != nil {
+		return nil, fmt.Errorf("%s %q: %q is not an IP address", what, address, host)
 	}
 	return socketAddress(host, port), nil
 }
@@ -205,7 +216,7 @@ func splitAddress(what, address string) (string, uint32, error) {
 		return "", 0, fmt.Errorf("%s %q: want HOST:PORT", what, address)
 	}
 	port, err := strconv.ParseUint(p, 10, 16)
-	if err != nil || port == 0 || host == "" {
+	if err != nil || port == 0 || host == "" || strings.ContainsAny(host, " /") {
 		return "", 0, fmt.Errorf("%s %q: want HOST:PORT with a port from 1 to 65535", what, address)
 	}
 	return host, uint32(port), nil
@@ -214,7 +225,7 @@ func splitAddress(what, address string) (string, uint32, error) {
 // statsListener gives probes and scrapers two pages of the admin interface and
 // nothing else of it.
 func statsListener(address string) (*listenerv3.Listener, error) {
-	host, port, err := splitAddress("stats address", address)
+	bound, err := boundAddress("stats address", address)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +239,7 @@ func statsListener(address string) (*listenerv3.Listener, error) {
 	}
 	return &listenerv3.Listener{
 		Name:    "stats",
-		Address: socketAddress(host, port),
+		Address: bound,
 		DefaultFilterChain: &listenerv3.FilterChain{Filters: []*listenerv3.Filter{{
 			Name: "envoy.filters.network.http_connection_manager",
 			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: mustAny(&hcmv3.HttpConnectionManager{

@@ -131,6 +131,8 @@ func TestBootstrapErrorsNameTheValue(t *testing.T) {
 		"the node id is empty":                                                func(o *BootstrapOptions) { o.NodeID = "" },
 		`xds address "h": want HOST:PORT`:                                     func(o *BootstrapOptions) { o.XDSAddress = "h" },
 		`admin address "": want HOST:PORT`:                                    func(o *BootstrapOptions) { o.AdminSocket = "" },
+		`admin address "localhost:1": "localhost" is not an IP address`:       func(o *BootstrapOptions) { o.AdminSocket, o.AdminAddress = "", "localhost:1" },
+		`stats address "localhost:1": "localhost" is not an IP address`:       func(o *BootstrapOptions) { o.StatsAddress = "localhost:1" },
 		`stats address "x:99999": want HOST:PORT with a port from 1 to 65535`: func(o *BootstrapOptions) { o.StatsAddress = "x:99999" },
 	} {
 		o := ok

@@ -104,6 +104,39 @@ func TestEndpointChangeDoesNotGrow(t *testing.T) {
 	}
 }
 
+// fullCost is what the first translation of an Ingress allocates that has so many
+// wildcard hosts, and so many paths without a host.
+func fullCost(wildcards, paths int) uint64 {
+	ing := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	for i := range wildcards {
+		ing.Spec.Rules = append(ing.Spec.Rules, networkingv1.IngressRule{Host: fmt.Sprintf("*.h%d.test", i)})
+	}
+	http := &networkingv1.HTTPIngressRuleValue{}
+	for i := range paths {
+		http.Paths = append(http.Paths, networkingv1.HTTPIngressPath{Path: fmt.Sprint("/", i), Backend: networkingv1.IngressBackend{
+			Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}}})
+	}
+	ing.Spec.Rules = append(ing.Spec.Rules, networkingv1.IngressRule{IngressRuleValue: networkingv1.IngressRuleValue{HTTP: http}})
+	w := newWorld()
+	w.put(ing)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	Full(testConfig, w)
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// Hosts and paths of one object add up; they do not multiply.
+func TestWildcardHostsDoNotMultiplyPaths(t *testing.T) {
+	const hosts, paths = 500, 2_000
+	apart := fullCost(hosts, 0) + fullCost(0, paths)
+	if together := fullCost(hosts, paths); together > 2*apart {
+		t.Errorf("%d wildcard hosts and %d paths allocate %d bytes together, %d bytes apart", hosts, paths, together, apart)
+	} else {
+		t.Logf("%d bytes together, %d apart", together, apart)
+	}
+}
+
 func BenchmarkFull(b *testing.B) {
 	x := newIndexed(growthWorld(10_000))
 	b.ReportAllocs()

@@ -53,15 +53,24 @@ func (p *pass) merge(h *host) *merged {
 		m.routes[i].slashOnly = sibling && !r.key.exact && strings.HasSuffix(r.key.path, "/")
 	}
 	if strings.HasPrefix(h.name, "*.") {
-		m.fallThrough(p.merge(p.t.hosts[catchAll]), claims)
+		m.fallThrough(p.catchAllHost(), claims)
 	}
 	return m
+}
+
+// catchAllHost returns the merged catch-all host. Every wildcard host needs it, and
+// it may have thousands of paths, so it is merged once in a pass.
+func (p *pass) catchAllHost() *merged {
+	if p.catchAll == nil {
+		p.catchAll = p.merge(p.t.hosts[catchAll])
+	}
+	return p.catchAll
 }
 
 // maxFallThrough bounds the routes that every wildcard host repeats of the
 // catch-all host: one tenant's paths times another's hosts would fill the
 // memory of everybody.
-const maxFallThrough = 100
+const maxFallThrough = 16
 
 // fallThrough lets a wildcard host end in the catch-all host's routes.
 func (m *merged) fallThrough(all *merged, claims []*claim) {

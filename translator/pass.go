@@ -20,6 +20,7 @@ type pass struct {
 	secrets   map[model.Ref]struct{} // Secrets that were dirty
 	listeners bool                   // the server names, or what they point at, changed
 	follow    bool                   // some Ingress's list of Secrets may have changed
+	catchAll  *merged                // the catch-all host, once it was needed
 }
 
 func newPass(t *Translator, src model.Source) *pass {

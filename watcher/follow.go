@@ -1,6 +1,7 @@
 package watcher
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,6 +27,11 @@ var singles = map[model.Kind]*kind{
 		informer: coreinformers.NewFilteredConfigMapInformer,
 	},
 }
+
+// maxFollowed bounds the watches that objects can cause: each costs about 100 KiB
+// and a request that stays open, and one Ingress can name tens of thousands of
+// Secrets. A TLS Secret beyond it is still found by the standing informer.
+const maxFollowed = 1000
 
 // followed holds the single-object watches.
 type followed struct {
@@ -83,7 +89,8 @@ func (f *followed) size(k model.Kind) int {
 // Follow takes the Secrets and ConfigMaps that objects refer to now. Those that
 // no standing informer holds are watched one by one; a watch whose object is no
 // longer among refs ends. Until its first answer an object counts as absent; it
-// becomes dirty when it is known. Follow does not wait for anything.
+// becomes dirty when it is known. Follow does not wait for anything. Of more refs
+// than maxFollowed the rest counts as absent.
 //
 // A TLS Secret that does not exist yet is watched alone as well, because only
 // its arrival tells that the standing informer will hold it.
@@ -106,9 +113,13 @@ func (w *Watcher) Follow(refs []model.Ref) {
 		}
 		return drop
 	})
-	for _, ref := range slices.SortedFunc(maps.Keys(wanted), model.Ref.Compare) {
+	for _, ref := range slices.SortedFunc(maps.Keys(wanted), w.compareNeed) {
 		if f.items[ref] != nil {
 			continue
+		}
+		if len(f.items)-len(f.pinned) >= maxFollowed {
+			w.log.Warn("too many objects to follow", "wanted", len(wanted), "limit", maxFollowed)
+			break
 		}
 		ob, err := w.single(ref)
 		if err != nil {
@@ -120,6 +131,18 @@ func (w *Watcher) Follow(refs []model.Ref) {
 			w.start(ob)
 		}
 	}
+}
+
+// compareNeed orders first what no standing informer would ever hold, which only
+// flags of the operator name.
+func (w *Watcher) compareNeed(a, b model.Ref) int {
+	rank := func(r model.Ref) int {
+		if t := w.store.tables[string(r.Kind)]; t == nil || t.of(r.Namespace) == nil || !w.store.visible(r.Namespace) {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), a.Compare(b))
 }
 
 // held reports whether a standing informer has the object.

@@ -297,6 +297,27 @@ func TestFollowStops(t *testing.T) {
 	// goleak fails this package if a watch outlives the Watcher.
 }
 
+// One Ingress that names very many Secrets costs a bounded number of watches, and
+// not the one of the operator's own Secret.
+func TestFollowIsBounded(t *testing.T) {
+	w := must[*Watcher](t)(New(Options{Client: fake.NewClientset(), Queue: NewQueue(0, 0), Namespaces: []string{"a"}}))
+	flag := model.Ref{Kind: model.Secret, Namespace: "z", Name: "default"}
+	refs := []model.Ref{flag}
+	for i := range maxFollowed + 50 {
+		refs = append(refs, model.Ref{Kind: model.Secret, Namespace: "a", Name: fmt.Sprintf("missing-%d", i)})
+	}
+	for range 2 {
+		w.Follow(refs)
+		if n := len(w.store.followed.items); n != maxFollowed || w.store.followed.items[flag] == nil {
+			t.Fatalf("%d watches, that of the flag: %v", n, w.store.followed.items[flag] != nil)
+		}
+	}
+	w.Follow(refs[:2])
+	if n := len(w.store.followed.items); n != 2 {
+		t.Errorf("%d watches are left", n)
+	}
+}
+
 func TestConfigMapsOfOptions(t *testing.T) {
 	ref := model.Ref{Kind: model.ConfigMap, Namespace: "sys", Name: "global"}
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "sys", Name: "global"}, Data: map[string]string{"k": "v"}}

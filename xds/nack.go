@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"fairway/envoy"
 )
@@ -183,37 +184,27 @@ func split(items []*item, text string) (suspects, rest []*item) {
 	return suspects, rest
 }
 
-// named returns the items whose names occur in the text as whole words.
+// named returns the items whose names occur in the text as whole words:
+// shop/web/80 is not named by shop/web/8080. It reads the text once, since both
+// may be large and everybody waits meanwhile.
 func named(items []*item, text string) []*item {
+	occurs := make(map[string]bool, len(items))
+	for _, it := range items {
+		occurs[it.name] = false
+	}
+	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return r >= utf8.RuneSelf || !nameByte(byte(r)) }) {
+		word = strings.TrimRight(word, ".")
+		if _, known := occurs[word]; known {
+			occurs[word] = true
+		}
+	}
 	var out []*item
 	for _, it := range items {
-		if mentions(text, it.name) {
+		if occurs[it.name] {
 			out = append(out, it)
 		}
 	}
 	return out
-}
-
-// mentions reports whether a name occurs in a text other than as a part of a
-// longer name: shop/web/80 is not named by shop/web/8080.
-func mentions(text, name string) bool {
-	for at := 0; ; at++ {
-		i := strings.Index(text[at:], name)
-		if i < 0 || name == "" {
-			return false
-		}
-		at += i
-		before, after := text[:at], text[at+len(name):]
-		if (before == "" || !nameByte(before[len(before)-1])) && !continues(after) {
-			return true
-		}
-	}
-}
-
-// continues reports whether a name goes on in the text that follows it.
-func continues(after string) bool {
-	after = strings.TrimLeft(after, ".")
-	return after != "" && nameByte(after[0])
 }
 
 func nameByte(c byte) bool {

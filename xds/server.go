@@ -27,7 +27,9 @@ const (
 	shutdownGrace   = 2 * time.Second
 	keepaliveTime   = 30 * time.Second
 	keepaliveWait   = 10 * time.Second
+	connectionWait  = 10 * time.Second // for the handshakes of TLS and HTTP/2
 	minimumPingTime = 5 * time.Second
+	maxStreams      = 1000 // per connection; an Envoy needs one
 )
 
 // ServerOptions configure a Server.
@@ -74,6 +76,8 @@ func (s *Server) grpcOptions() []grpc.ServerOption {
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec(s.store.heavy)),
 		grpc.MaxRecvMsgSize(maxReceive),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(connectionWait),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveWait}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minimumPingTime, PermitWithoutStream: true}),
 	}

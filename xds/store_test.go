@@ -2,6 +2,7 @@ package xds
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -127,7 +128,7 @@ func decode(t *testing.T, f frame, m proto.Message) {
 	}
 }
 
-func TestMentions(t *testing.T) {
+func TestNamed(t *testing.T) {
 	for text, want := range map[string]bool{
 		"cluster shop/web/80: bad":            true,
 		"shop/web/80":                         true,
@@ -136,10 +137,28 @@ func TestMentions(t *testing.T) {
 		"bad shop/web/8080":                   false,
 		"bad my-shop/web/80":                  false,
 		"shop/web/8080 and then shop/web/80,": true,
+		"bad shop/web/80..x":                  false,
+		"bad éshop/web/80é":                   true,
+		"bad .shop/web/80":                    false,
 		"nothing":                             false,
 	} {
-		if got := mentions(text, "shop/web/80"); got != want {
+		if got := len(named([]*item{{name: "shop/web/80"}}, text)) == 1; got != want {
 			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+// An Envoy may name all of many resources; everybody waits until its text is read.
+func BenchmarkNamed(b *testing.B) {
+	var items []*item
+	var text strings.Builder
+	for i := range 10_000 {
+		items = append(items, &item{name: fmt.Sprintf("shop/web-%d/80", i)})
+		fmt.Fprintf(&text, "shop/web-%d/80: it cannot be used for some reason; ", i)
+	}
+	for b.Loop() {
+		if len(named(items, text.String())) != len(items) {
+			b.Fatal("not all are found")
 		}
 	}
 }

@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -97,11 +98,26 @@ func (w *Writer) Conclude(verdicts []model.Verdict, generation uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, v := range verdicts {
+		v.Reports = shown(v.Reports)
 		w.replaceReports(v)
 		if w.writesStatus() {
 			w.replaceVerdict(v, generation)
 		}
 	}
+}
+
+// maxReports bounds what is told about one Ingress. It may have thousands of
+// paths, all with the same mistake, and the Events of others wait meanwhile.
+const maxReports = 20
+
+// shown returns the first reports and, in place of the rest, one that says that
+// there are more. When some are gone, others take their place.
+func shown(reports []model.Report) []model.Report {
+	if len(reports) <= maxReports {
+		return reports
+	}
+	more := model.Report{Object: reports[0].Object, Reason: "MoreReports", Severity: model.Warning, Message: "there are more reports than are shown: solve these first"}
+	return append(slices.Clone(reports[:maxReports]), more)
 }
 
 // Settled says that an Envoy has acknowledged everything up to a generation.

@@ -398,6 +398,30 @@ func (r *rig) count(action string) int {
 	return n
 }
 
+// An Ingress with very many reports does not hold up the Events of others.
+func TestReportsAreBounded(t *testing.T) {
+	var all []model.Report
+	for i := range 5000 {
+		all = append(all, report("ServiceNotFound", fmt.Sprintf("spec.rules[%04d]", i), "there is no Service"))
+	}
+	want := append(slices.Clone(all[:maxReports]), model.Report{Object: all[0].Object, Reason: "MoreReports", Severity: model.Warning,
+		Message: "there are more reports than are shown: solve these first"})
+	if got := shown(all); !slices.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+	if got := shown(all[:maxReports]); !slices.Equal(got, all[:maxReports]) {
+		t.Errorf("got %v", got)
+	}
+	w := start(t, Options{}).w
+	w.Conclude([]model.Verdict{{Ingress: all[0].Object, Served: true, Reports: all}}, 1)
+	w.Conclude([]model.Verdict{{Ingress: all[0].Object, Served: true, Reports: all[1:]}}, 2)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.raised) != maxReports+1 || w.raised[all[0]] != 0 || w.raised[all[maxReports]] != 1 {
+		t.Errorf("%d reports are raised", len(w.raised))
+	}
+}
+
 func TestEvents(t *testing.T) {
 	r := start(t, Options{}, ingress())
 	r.client.ClearActions()

@@ -77,9 +77,27 @@ func onlyLoopback(next http.Handler) http.Handler {
 	})
 }
 
+// Who does not finish a request, or keeps a connection without one, is cut off:
+// the address is open to the cluster, and descriptors are few.
+const (
+	requestTimeout = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
+)
+
+// boundBody limits the time that a client has for a body, which nothing here
+// reads. The server's own limit for that would cut profiles short.
+func boundBody(next http.Handler, limit time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit)) // every connection has one
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // serveHTTP serves until the context ends.
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: boundBody(h, requestTimeout), ReadHeaderTimeout: requestTimeout, IdleTimeout: idleTimeout}
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)

@@ -6,7 +6,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -130,6 +132,26 @@ func TestDebugPagesAreForThisMachineOnly(t *testing.T) {
 		if h.ServeHTTP(w, r); w.Code != want {
 			t.Errorf("%s: %d, want %d", peer, w.Code, want)
 		}
+	}
+}
+
+// A client that never ends its request does not keep the connection.
+func TestUnfinishedBodiesAreCutOff(t *testing.T) {
+	s := httptest.NewServer(boundBody(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), 50*time.Millisecond))
+	defer s.Close()
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc"); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the connection is still open")
 	}
 }
 

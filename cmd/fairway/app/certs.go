@@ -27,6 +27,9 @@ const (
 	clientSecret = "fairway-xds-client"
 )
 
+// maxDays is a hundred years, and far from where dates overflow.
+const maxDays = 36525
+
 type certsOptions struct {
 	namespace string
 	hosts     []string
@@ -90,8 +93,8 @@ type authority struct {
 }
 
 func newAuthority(now time.Time, days int) (*authority, error) {
-	if days < 1 {
-		return nil, fmt.Errorf("--days %d: want at least 1", days)
+	if days < 1 || days > maxDays {
+		return nil, fmt.Errorf("--days %d: want 1 to %d", days, maxDays)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

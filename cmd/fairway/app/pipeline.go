@@ -32,6 +32,7 @@ type pipeline struct {
 	mu         sync.Mutex // held while the state below changes
 	translator *translator.Translator
 	generation uint64
+	references []model.Ref // the Secrets that the Ingresses name
 
 	seconds prometheus.Histogram
 	panics  prometheus.Counter
@@ -77,7 +78,11 @@ func (p *pipeline) step(dirty model.Dirty, since time.Time) error {
 		p.conclude(result.Verdicts, p.generation)
 	}
 	if result.References != nil {
-		p.follow(result.References)
+		p.references = result.References
+	}
+	// A Secret that changed its type has left one watch and needs another.
+	if result.References != nil || changesSecret(dirty) {
+		p.follow(p.references)
 	}
 	p.seconds.Observe(time.Since(start).Seconds())
 	p.logger.Debug("translated", "config", len(dirty.Config), "endpoints", len(dirty.Endpoints),
@@ -115,6 +120,15 @@ func protect(f func() translator.Result) (result translator.Result, err error) {
 		}
 	}()
 	return f(), nil
+}
+
+func changesSecret(d model.Dirty) bool {
+	for ref := range d.Config {
+		if ref.Kind == model.Secret {
+			return true
+		}
+	}
+	return false
 }
 
 func everything(src model.Source) model.Dirty {

@@ -42,6 +42,9 @@ The exit status is 1 if a manifest cannot be read or a report is an error.`,
 
 func loadManifests(c Config, paths []string, stdin io.Reader) (model.Source, []error, error) {
 	for i, p := range paths {
+		if p == "" {
+			return nil, nil, errors.New("-f is empty: give a file or a folder, or - for standard input")
+		}
 		if p != "-" {
 			continue
 		}
