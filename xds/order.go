@@ -15,6 +15,11 @@ import (
 // is deleted.
 var fullState = [envoy.NumTypes]bool{envoy.Cluster: true, envoy.Listener: true}
 
+// alone are the types of which the incremental protocol sends one resource in a
+// response. Envoy skips the Secrets behind one that it refuses, and accepts the
+// refused one without a word when it is sent again: only alone it can be found.
+var alone = [envoy.NumTypes]bool{envoy.Secret: true}
+
 type phase int
 
 const (
@@ -54,9 +59,10 @@ var listenerCondition = condition{
 
 // window bounds the unacknowledged responses of a type. Changes gather while
 // the window is full. Clusters have room for several, because Envoy withholds
-// the answer while one of them warms, and that must not hold up the others.
-func window(t envoy.Type) int {
-	if t == envoy.Cluster {
+// the answer while one of them warms, and that must not hold up the others; what
+// is sent alone would otherwise take a round trip each.
+func (s *session) window(t envoy.Type) int {
+	if t == envoy.Cluster || s.delta && alone[t] {
 		return 8
 	}
 	return 1

@@ -210,7 +210,7 @@ func otherClusters(delta bool, names ...string) []string {
 func TestSE02AssignmentThatOvertakesItsCluster(t *testing.T) {
 	both(t, func(t *testing.T, delta bool) {
 		r, c := loaded(t, delta)
-		for n := range window(envoy.Cluster) { // fill the window without an answer
+		for n := range new(session).window(envoy.Cluster) { // fill the window without an answer
 			r.publish(upsert(cluster(t, "b", 10+n)))
 			for range 2 {
 				if m := c.any(); m.typ == envoy.Endpoint {

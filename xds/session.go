@@ -284,8 +284,11 @@ func (s *session) next(t envoy.Type, now time.Time, generation uint64) *response
 			return s.decide(t, items, nil, now, generation)
 		}
 	}
-	free := s.halfClosed || len(ts.groups) == 0 && len(ts.flights) < window(t)
+	free := s.halfClosed || len(ts.groups) == 0 && len(ts.flights) < s.window(t)
 	added, removed, held := s.pick(t, free, now)
+	if s.delta && alone[t] && len(added) > 1 {
+		added, held = added[:1], true
+	}
 	empty := ts.owed && free && !held
 	if len(added) == 0 && len(removed) == 0 && !empty {
 		ts.clean()

@@ -117,6 +117,47 @@ func TestSE08FullStateShowsTheFormBefore(t *testing.T) {
 	c.take(envoy.Cluster, "a", "b", "d") // what was refused and had no form before is left out
 }
 
+// Of many Secrets, each in a response of its own and several under way, the
+// refused one is found and parked, whatever Envoy says about it.
+func TestSE08RefusedSecretIsFound(t *testing.T) {
+	t.Parallel()
+	refused := make(chan []string, 8)
+	r := newRig(t, Options{OnNack: func(n Nack) { refused <- n.Names }}, ServerOptions{})
+	var all []*envoy.Resource
+	var names []string
+	for i := range 40 {
+		names = append(names, fmt.Sprintf("s%02d", i))
+		all = append(all, secret(t, names[i], "chain"))
+	}
+	r.publish(upsert(all...))
+	c := r.client(true)
+	c.subscribe(envoy.Secret, names...)
+	got := map[string]bool{}
+	for range names {
+		m := c.any()
+		if len(m.bodies) != 1 {
+			t.Fatalf("%d Secrets in one response", len(m.bodies))
+		}
+		for name := range m.bodies {
+			got[name] = true
+			if name == "s17" {
+				c.nack(m, "Failed to load incomplete private key")
+			} else {
+				c.ack(m)
+			}
+		}
+	}
+	if len(got) != len(names) {
+		t.Errorf("%d of %d Secrets arrived", len(got), len(names))
+	}
+	if culprit := <-refused; !slices.Equal(culprit, []string{"s17"}) {
+		t.Errorf("refused: %v", culprit)
+	}
+	c.silent()
+	r.publish(upsert(secret(t, "s17", "mended")))
+	c.take(envoy.Secret, "s17")
+}
+
 func TestSE08RefusedSecretIsNotShown(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
