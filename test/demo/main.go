@@ -2,8 +2,8 @@
 // folder of Kubernetes manifests, the control plane, a real Envoy, and two
 // backends between which an endpoint moves.
 //
-// It expects bin/fairway and .cache/bin/envoy (or $ENVOY) below the working
-// folder; `make demo` sees to both. With ONCE=1 it exits after the tour.
+// It expects bin/fairway (or $FAIRWAY) and .cache/bin/envoy (or $ENVOY) below the
+// working folder; `make demo` sees to both. With ONCE=1 it exits after the tour.
 package main
 
 import (

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -116,7 +117,7 @@ func (s *stage) startBackends(ctx context.Context) error {
 }
 
 func (s *stage) startFairway(ctx context.Context) error {
-	_, err := s.start(ctx, "bin/fairway", "serve", "--manifests", s.objects,
+	_, err := s.start(ctx, program("FAIRWAY", "bin/fairway"), "serve", "--manifests", s.objects,
 		"--xds-address", address(s.ports.xds), "--xds-insecure", "--debug-address", address(s.ports.debug), "--admin-address", address(s.ports.admin),
 		"--http-port", strconv.Itoa(s.ports.http), "--https-port", strconv.Itoa(s.ports.https))
 	if err != nil {
@@ -133,17 +134,13 @@ func (s *stage) startFairway(ctx context.Context) error {
 }
 
 func (s *stage) startEnvoy(ctx context.Context) error {
-	binary := os.Getenv("ENVOY")
-	if binary == "" {
-		binary = ".cache/bin/envoy"
-	}
 	bootstrap := filepath.Join(s.dir, "envoy.json")
-	if out, err := exec.CommandContext(ctx, "bin/fairway", "bootstrap", "--node-id", "demo", "--xds-address", address(s.ports.xds),
+	if out, err := exec.CommandContext(ctx, program("FAIRWAY", "bin/fairway"), "bootstrap", "--node-id", "demo", "--xds-address", address(s.ports.xds),
 		"--admin-socket", filepath.Join(s.dir, "admin.sock"), "-o", bootstrap).CombinedOutput(); err != nil {
 		return fmt.Errorf("fairway bootstrap: %w: %s", err, out)
 	}
 	var err error
-	if s.envoy, err = s.start(ctx, binary, "-c", bootstrap, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"); err != nil {
+	if s.envoy, err = s.start(ctx, program("ENVOY", ".cache/bin/envoy"), "-c", bootstrap, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"); err != nil {
 		return err
 	}
 	return waitFor(ctx, "Envoy to listen", func() bool {
@@ -154,6 +151,9 @@ func (s *stage) startEnvoy(ctx context.Context) error {
 		return c.Close() == nil
 	})
 }
+
+// program is the path that a variable gives, or where make puts the program.
+func program(variable, path string) string { return cmp.Or(os.Getenv(variable), path) }
 
 // start runs a program that ends with the demo, even if the demo is killed.
 func (s *stage) start(_ context.Context, binary string, args ...string) (*exec.Cmd, error) {

@@ -200,16 +200,17 @@ func event(kube *rig.Kube, ingress, reason string) error {
 // The demo's tour succeeds.
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(t.TempDir(), "demo"), "./test/demo")
+	bin := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./cmd/fairway", "./test/demo")
 	build.Dir = root(t)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	demo := exec.CommandContext(ctx, build.Args[3])
+	demo := exec.CommandContext(ctx, filepath.Join(bin, "demo"))
 	demo.Dir = root(t)
-	demo.Env = append(os.Environ(), "ONCE=1", "ENVOY="+rig.Program(t, "envoy"))
+	demo.Env = append(os.Environ(), "ONCE=1", "ENVOY="+rig.Program(t, "envoy"), "FAIRWAY="+filepath.Join(bin, "fairway"))
 	out, err := demo.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "Envoy (still process") {
 		t.Fatalf("%v\n%s", err, out)
