@@ -1,6 +1,11 @@
 package translator
 
-import "fairway/translator/model"
+import (
+	"maps"
+	"slices"
+
+	"fairway/translator/model"
+)
 
 // graph knows which Ingresses depend on an object: the reverse of what each
 // Ingress refers to.
@@ -32,4 +37,9 @@ func (g *graph) set(ingress model.Ref, objects []model.Ref) {
 		}
 		g.users[o][ingress] = struct{}{}
 	}
+}
+
+// Users returns the Ingresses that depend on an object, sorted.
+func (t *Translator) Users(object model.Ref) []model.Ref {
+	return slices.SortedFunc(maps.Keys(t.references.users[object]), model.Ref.Compare)
 }

@@ -6,6 +6,7 @@ package model
 import (
 	"cmp"
 	"iter"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -39,6 +40,19 @@ func (r Ref) String() string {
 		return string(r.Kind) + " " + r.Name
 	}
 	return string(r.Kind) + " " + r.Namespace + "/" + r.Name
+}
+
+// ParseRef reads what String writes.
+func ParseRef(s string) (Ref, bool) {
+	kind, rest, ok := strings.Cut(s, " ")
+	if !ok || kind == "" || rest == "" {
+		return Ref{}, false
+	}
+	namespace, name, namespaced := strings.Cut(rest, "/")
+	if !namespaced {
+		return Ref{Kind: Kind(kind), Name: rest}, true
+	}
+	return Ref{Kind: Kind(kind), Namespace: namespace, Name: name}, true
 }
 
 // Compare orders Refs by kind, namespace and name.

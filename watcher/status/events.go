@@ -29,7 +29,7 @@ const (
 // of one reason, and drop what exceeds a budget for each object.)
 func (w *Writer) writeEvent(ctx context.Context, r model.Report) error {
 	w.mu.Lock()
-	current := w.raised[r] > 0
+	current := w.raised[r] > 0 || w.told[r]
 	w.mu.Unlock()
 	ing := w.o.Source.Ingress(r.Object)
 	if !current || ing == nil {
@@ -42,6 +42,11 @@ func (w *Writer) writeEvent(ctx context.Context, r model.Report) error {
 	if apierrors.IsAlreadyExists(err) {
 		body, _ := json.Marshal(map[string]any{"lastTimestamp": event.LastTimestamp}) // a time always has a JSON form
 		_, err = client.Patch(ctx, event.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: component})
+	}
+	if err == nil || final(err) {
+		w.mu.Lock()
+		delete(w.told, r)
+		w.mu.Unlock()
 	}
 	switch {
 	case err == nil:

@@ -58,6 +58,7 @@ type Writer struct {
 	former  map[model.Ref]bool                  // Ingresses that were ours and are to be cleared
 	reports map[model.Ref]map[model.Report]bool // by the Ingress whose verdict has them
 	raised  map[model.Report]int                // how many verdicts have the report
+	told    map[model.Report]bool               // what Tell has to write
 }
 
 // New returns a Writer. It panics if its metrics are registered already.
@@ -68,7 +69,7 @@ func New(o Options) *Writer {
 	w := &Writer{
 		o: o, log: o.Logger, metrics: newMetrics(o.Registerer), addresses: entries(o.Addresses),
 		served: map[model.Ref]uint64{}, waiting: map[model.Ref]bool{}, patient: map[model.Ref]time.Time{}, former: map[model.Ref]bool{},
-		reports: map[model.Ref]map[model.Report]bool{}, raised: map[model.Report]int{},
+		reports: map[model.Ref]map[model.Report]bool{}, raised: map[model.Report]int{}, told: map[model.Report]bool{},
 	}
 	w.statuses = newWorker("status is not written", 50, o.Logger, w.writeStatus)
 	w.events = newWorker("event is not written", 20, o.Logger, w.writeEvent)
@@ -118,6 +119,20 @@ func shown(reports []model.Report) []model.Report {
 	}
 	more := model.Report{Object: reports[0].Object, Reason: "MoreReports", Severity: model.Warning, Message: "there are more reports than are shown: solve these first"}
 	return append(slices.Clone(reports[:maxReports]), more)
+}
+
+// Tell writes reports once that belong to no verdict. It does not block.
+func (w *Writer) Tell(reports []model.Report) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range reports {
+		if w.o.Client != nil && r.Object.Kind == model.Ingress {
+			w.told[r] = true
+			w.events.add(r)
+		} else {
+			w.logReport(slog.LevelWarn, "report", r)
+		}
+	}
 }
 
 // Settled says that an Envoy has acknowledged everything up to a generation.

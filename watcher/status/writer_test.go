@@ -447,6 +447,17 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// What belongs to no verdict is written once, each time that it is told.
+func TestTell(t *testing.T) {
+	r := start(t, Options{}, ingress())
+	refusal := report("RefusedByEnvoy", "", "no")
+	r.w.Tell([]model.Report{refusal})
+	r.eventually("the Event", func() bool { return slices.Equal(r.events(), []string{"RefusedByEnvoy no"}) })
+	r.w.Conclude(served(), 1)
+	r.w.Tell([]model.Report{refusal})
+	r.eventually("it is renewed", func() bool { return r.count("patch events") == 1 })
+}
+
 // A report that is gone by the time it would be written is not written.
 func TestShortLivedReport(t *testing.T) {
 	r := start(t, Options{}, ingress())

@@ -61,6 +61,7 @@ func New(c Config, w io.Writer) (*App, error) {
 	a.store = xds.NewStore(xds.Options{
 		Logger: a.logger, Registerer: registry,
 		OnSettled: func(g uint64) { writer.Settled(g) },
+		OnNack:    func(n xds.Nack) { a.pipeline.refused(n) },
 	})
 	queue := watcher.NewQueue(quietTime, maxDelay)
 	src, client, follow, err := a.source(queue, registry)
@@ -73,7 +74,7 @@ func New(c Config, w io.Writer) (*App, error) {
 	})
 	a.pipeline = &pipeline{
 		logger: a.logger, config: tc, source: src, queue: queue, store: a.store,
-		conclude: writer.Conclude, follow: follow,
+		conclude: writer.Conclude, tell: writer.Tell, follow: follow,
 	}
 	a.pipeline.prepare(registry)
 	a.runners = append(a.runners, a.pipeline.run, writer.Run)

@@ -13,11 +13,17 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"go.uber.org/goleak"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"fairway/envoy"
 	"fairway/translator"
@@ -181,6 +187,41 @@ func TestVerifyFindsADifference(t *testing.T) {
 	a.pipeline.mu.Unlock()
 	if d := a.pipeline.verify(); len(d) != 1 || !strings.HasPrefix(d[0], "Listener http: published ") {
 		t.Errorf("got %v", d)
+	}
+}
+
+// What an Envoy refuses is told on the Ingress that it was made for.
+func TestRefusalIsTold(t *testing.T) {
+	a := start(t, objects)
+	told := make(chan []model.Report, 1)
+	a.pipeline.mu.Lock()
+	a.pipeline.tell = func(r []model.Report) { told <- r }
+	a.pipeline.mu.Unlock()
+	conn, err := grpc.NewClient(a.XDS.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := &discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "test"}, TypeUrl: envoy.Cluster.URL()}
+	if err := stream.Send(request); err != nil {
+		t.Fatal(err)
+	}
+	response, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.ResponseNonce, request.ErrorDetail = response.GetNonce(), &rpcstatus.Status{Message: "no such thing"}
+	if err := stream.Send(request); err != nil {
+		t.Fatal(err)
+	}
+	want := []model.Report{{Object: model.Ref{Kind: model.Ingress, Namespace: "default", Name: "web"}, Reason: "RefusedByEnvoy", Severity: model.Error,
+		Message: "Envoy refuses the Cluster made of Service default/web: no such thing"}}
+	if got := <-told; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

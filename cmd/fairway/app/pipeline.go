@@ -27,6 +27,7 @@ type pipeline struct {
 	queue    *watcher.Queue
 	store    *xds.Store
 	conclude func([]model.Verdict, uint64)
+	tell     func([]model.Report)
 	follow   func([]model.Ref)
 
 	mu         sync.Mutex // held while the state below changes
