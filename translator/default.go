@@ -16,6 +16,9 @@ func (p *pass) rebuildDefaultBackend() {
 	if ref := p.t.config.DefaultBackend; ref != (model.Ref{}) {
 		if port := firstPort(p.src.Service(ref)); port != 0 {
 			f.targets[clusterKey{service: ref, port: port}] = struct{}{}
+			p.note(ref, nil)
+		} else {
+			p.note(ref, &problem{"ServiceNotFound", "the default backend does not exist or has no TCP port: what no rule takes answers 503"})
 		}
 	}
 	p.t.defaults = f
@@ -49,4 +52,18 @@ func firstPort(svc *corev1.Service) int32 {
 		}
 	}
 	return 0
+}
+
+// note tells the operator about a problem with an object that the configuration
+// names, when it comes; nil ends it.
+func (p *pass) note(ref model.Ref, what *problem) {
+	if what == nil {
+		delete(p.t.notes, ref)
+		return
+	}
+	r := model.Report{Object: ref, Reason: what.reason, Severity: model.Warning, Message: what.message}
+	if p.t.notes[ref] != r {
+		p.t.notes[ref] = r
+		p.result.Notes = append(p.result.Notes, r)
+	}
 }

@@ -106,8 +106,12 @@ func (p *pass) publishSecret(ref model.Ref) {
 func (p *pass) publishDefaultCertificate() {
 	pair := p.t.config.Fallback
 	if ref := p.t.config.DefaultCertificate; ref != (model.Ref{}) {
-		if c := p.t.certificate(p.src, ref); c.problem == nil {
+		c := p.t.certificate(p.src, ref)
+		if c.problem == nil {
 			pair = c.pair
+			p.note(ref, nil)
+		} else {
+			p.note(ref, &problem{c.problem.reason, c.problem.message + ": server names without a certificate get the self-signed one"})
 		}
 	}
 	p.must(envoy.Secret, envoy.DefaultSecretName, envoy.CertificateSecret(envoy.DefaultSecretName, pair))

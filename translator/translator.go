@@ -32,6 +32,9 @@ type Result struct {
 	// References are the Secrets that the served Ingresses name, sorted; nil
 	// when they are the same as after the last Apply.
 	References []model.Ref
+	// Notes are for the operator: what became wrong with the objects that the
+	// configuration names.
+	Notes []model.Report
 }
 
 // Translator holds the derived state. It is owned by one goroutine.
@@ -51,6 +54,7 @@ type Translator struct {
 	usedSecrets  map[model.Ref]struct{} // Secrets that some server name gets its certificate from
 	verdicts     map[model.Ref]model.Verdict
 	followed     []model.Ref
+	notes        map[model.Ref]model.Report
 
 	published map[envoy.Name]*envoy.Resource
 }
@@ -67,6 +71,7 @@ func New(c Config) *Translator {
 		byService:    map[model.Ref]map[string]*cluster{},
 		certificates: map[model.Ref]*certificate{},
 		verdicts:     map[model.Ref]model.Verdict{},
+		notes:        map[model.Ref]model.Report{},
 		published:    map[envoy.Name]*envoy.Resource{},
 	}
 }

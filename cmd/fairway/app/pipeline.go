@@ -78,6 +78,9 @@ func (p *pipeline) step(dirty model.Dirty, since time.Time) error {
 	if len(result.Verdicts) > 0 {
 		p.conclude(result.Verdicts, p.generation)
 	}
+	if len(result.Notes) > 0 {
+		p.tell(result.Notes)
+	}
 	if result.References != nil {
 		p.references = result.References
 	}
