@@ -78,12 +78,16 @@ func New(c Config) *Translator {
 
 // Full translates everything that a Source holds: the oracle of Apply, and what
 // the command line and the golden tests use.
-func Full(c Config, src model.Source) Result {
+func Full(c Config, src model.Source) Result { return New(c).Apply(src, Everything(src)) }
+
+// Everything returns the keys from which a new Translator translates all that a
+// Source holds: every Ingress leads to what it depends on.
+func Everything(src model.Source) model.Dirty {
 	d := model.Dirty{Config: map[model.Ref]struct{}{}}
 	for ing := range src.Ingresses() {
 		d.Config[model.Ref{Kind: model.Ingress, Namespace: ing.Namespace, Name: ing.Name}] = struct{}{}
 	}
-	return New(c).Apply(src, d)
+	return d
 }
 
 // Apply recomputes what depends on the dirty keys and returns what changed.

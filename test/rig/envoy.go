@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -122,19 +121,7 @@ func (e *Envoy) Admin(method, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	response, err := e.admin.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return nil, err
-	}
-	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: status %d: %s", path, response.StatusCode, strings.TrimSpace(string(body)))
-	}
-	return body, nil
+	return fetch(e.admin, request)
 }
 
 // Ready returns nil if Envoy has its complete configuration.

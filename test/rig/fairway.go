@@ -133,7 +133,12 @@ func (f *Fairway) Get(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	response, err := http.DefaultClient.Do(request)
+	return fetch(http.DefaultClient, request)
+}
+
+// fetch sends a request and returns the body of a 200 answer.
+func fetch(client *http.Client, request *http.Request) ([]byte, error) {
+	response, err := client.Do(request)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +148,7 @@ func (f *Fairway) Get(path string) ([]byte, error) {
 		return nil, err
 	}
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: status %d: %s", path, response.StatusCode, strings.TrimSpace(string(body)))
+		return nil, fmt.Errorf("%s: status %d: %s", request.URL.RequestURI(), response.StatusCode, strings.TrimSpace(string(body)))
 	}
 	return body, nil
 }

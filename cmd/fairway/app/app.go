@@ -77,7 +77,7 @@ func New(c Config, w io.Writer) (*App, error) {
 		conclude: writer.Conclude, tell: writer.Tell, follow: follow,
 	}
 	a.pipeline.prepare(registry)
-	a.runners = append(a.runners, a.pipeline.run, writer.Run)
+	a.runs(a.pipeline.run, writer.Run)
 	if err := a.listen(registry); err != nil {
 		a.close()
 		return nil, err
@@ -119,7 +119,7 @@ func (a *App) source(queue *watcher.Queue, r prometheus.Registerer) (model.Sourc
 	c := a.config
 	if c.Manifests != "" {
 		w := files.New(files.Options{Dir: c.Manifests, IngressClass: c.IngressClass, ControllerClass: c.ControllerClass, Queue: queue, Logger: a.logger})
-		a.runners = append(a.runners, w.Run)
+		a.runs(w.Run)
 		a.pending = func() string { return "the folder " + c.Manifests }
 		return w.Source(), nil, func([]model.Ref) {}, nil
 	}
@@ -139,7 +139,7 @@ func (a *App) source(queue *watcher.Queue, r prometheus.Registerer) (model.Sourc
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	a.runners = append(a.runners, w.Run)
+	a.runs(w.Run)
 	a.pending = func() string { return strings.Join(w.Pending(), ", ") }
 	return w.Source(), client, w.Follow, nil
 }
@@ -159,12 +159,12 @@ func (a *App) listen(registry *prometheus.Registry) error {
 	if a.XDS, err = open("--xds-address", c.XDSAddress); err != nil {
 		return err
 	}
-	a.serve(func(ctx context.Context) error { return xds.NewServer(a.store, server).Serve(ctx, a.XDS) })
+	a.runs(func(ctx context.Context) error { return xds.NewServer(a.store, server).Serve(ctx, a.XDS) })
 	if c.DebugAddress != "" {
 		if a.Debug, err = open("--debug-address", c.DebugAddress); err != nil {
 			return err
 		}
-		a.serve(func(ctx context.Context) error {
+		a.runs(func(ctx context.Context) error {
 			return xds.NewServer(a.store, xds.ServerOptions{Logger: a.logger, Debug: true}).Serve(ctx, a.Debug)
 		})
 	}
@@ -172,11 +172,12 @@ func (a *App) listen(registry *prometheus.Registry) error {
 		return err
 	}
 	handler := a.adminHandler(registry)
-	a.serve(func(ctx context.Context) error { return serveHTTP(ctx, a.Admin, handler) })
+	a.runs(func(ctx context.Context) error { return serveHTTP(ctx, a.Admin, handler) })
 	return nil
 }
 
-func (a *App) serve(run func(context.Context) error) { a.runners = append(a.runners, run) }
+// runs adds what Run is to run.
+func (a *App) runs(runners ...func(context.Context) error) { a.runners = append(a.runners, runners...) }
 
 func open(flag, address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)

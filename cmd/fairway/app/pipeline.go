@@ -105,12 +105,16 @@ func (p *pipeline) apply(dirty model.Dirty) (translator.Result, error) {
 	p.logger.Error("translation failed, starting it anew", "err", err)
 	old := p.translator.Resources()
 	p.translator = translator.New(p.config)
-	result, err = protect(func() translator.Result { return p.translator.Apply(p.source, everything(p.source)) })
+	result, err = protect(func() translator.Result { return p.translator.Apply(p.source, translator.Everything(p.source)) })
 	if err != nil {
 		return result, err
 	}
+	kept := map[envoy.Name]bool{}
+	for _, r := range result.Delta.Upserts {
+		kept[r.Key()] = true
+	}
 	for _, r := range old {
-		if !slices.ContainsFunc(result.Delta.Upserts, func(u *envoy.Resource) bool { return u.Key() == r.Key() }) {
+		if !kept[r.Key()] {
 			result.Delta.Removes = append(result.Delta.Removes, r.Key())
 		}
 	}
@@ -133,14 +137,6 @@ func changesSecret(d model.Dirty) bool {
 		}
 	}
 	return false
-}
-
-func everything(src model.Source) model.Dirty {
-	d := model.Dirty{Config: map[model.Ref]struct{}{}}
-	for ing := range src.Ingresses() {
-		d.Config[model.Ref{Kind: model.Ingress, Namespace: ing.Namespace, Name: ing.Name}] = struct{}{}
-	}
-	return d
 }
 
 // verify translates everything from nothing and returns where that differs from
